@@ -2,6 +2,8 @@
 //! other, so that no stage imports another.
 
 use crate::clock::{BootInstant, Timestamp};
+use crate::fleet::hand::Needs;
+use crate::fleet::keeper::FleetPermit;
 use crate::lease::Lease;
 use crate::memory::HeldBytes;
 use crate::message::{ContentError, Message, Verdict};
@@ -51,6 +53,10 @@ pub struct Hold {
     pub last_chance: bool,
     /// The span of the last attempt, if attempts are traced.
     pub trace: Option<SpanContext>,
+    /// What the message takes of the limits of the fleet, if its route has limits.
+    pub needs: Option<Needs>,
+    /// The permits of these limits, while the message is attempted.
+    pub limits: Option<FleetPermit>,
 }
 
 impl Hold {
@@ -105,6 +111,18 @@ impl WaitingJob for Job {
         !self.hold.last_chance || self.hold.tries > 0
     }
 
+    fn needs(&self) -> Option<&Needs> {
+        self.hold.needs.as_ref()
+    }
+
+    fn permitted(&mut self, permit: FleetPermit) {
+        self.hold.limits = Some(permit);
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.message.held_bytes()
+    }
+
     fn pause_until(&mut self, at: BootInstant) {
         self.hold.not_before = Some(at);
     }
@@ -124,7 +142,8 @@ impl Job {
     }
 
     /// Ends the job.
-    pub fn finish(self, ending: JobEnding) -> FinishedJob {
+    pub fn finish(mut self, ending: JobEnding) -> FinishedJob {
+        self.hold.limits = None;
         FinishedJob {
             job: self,
             ending,
@@ -152,10 +171,10 @@ pub enum JobEnding {
     Verdict(Verdict),
     /// The job was never started: another consumer may have the message at once.
     Returned,
-    /// A stop interrupted the handler, which no longer runs anywhere: another consumer may have the
-    /// message at once.
+    /// A stop, or permits of the fleet that ended, interrupted the handler, which no longer runs
+    /// anywhere: another consumer may have the message at once.
     Interrupted,
-    /// A stop did not wait for the answer of a request to another system. That system may have
+    /// A stop, or permits of the fleet that ended, did not wait for the answer of a request to another system. That system may have
     /// handled the message, or may still do so for this long: no consumer may have the message
     /// before.
     Abandoned(Duration),
@@ -163,6 +182,9 @@ pub enum JobEnding {
     /// for them, or it paused after a failed attempt of this delivery. The message is not needed
     /// before this time has passed.
     Behind(Duration),
+    /// The job was not started because too many messages wait for limits of the fleet. The message
+    /// is not needed before this time has passed.
+    Deferred(Duration),
     /// The message was handled before and only needs to be deleted.
     AlreadyDone,
     /// The message was received more often than attempts are allowed, and no attempt ever ended
@@ -243,6 +265,8 @@ pub mod samples {
                 not_before: None,
                 last_chance: false,
                 trace: None,
+                needs: None,
+                limits: None,
             },
         }
     }

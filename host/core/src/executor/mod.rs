@@ -29,9 +29,10 @@ use pool::Spawner;
 use running::RunningAttempts;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// A job whose attempt has ended, with its ending and the fate of its message.
@@ -109,7 +110,7 @@ impl Executor {
     /// Call it whenever jobs arrived or may start, or a queue turned out to be empty.
     pub fn start_workers(self: &Arc<Self>) {
         let now = clock::now();
-        let (expired, overtaking, hired) = {
+        let (expired, overtaking, deferred, hired) = {
             let mut scheduler = self.scheduler.lock();
             // After the halt a worker would start nothing, and its end would only request another.
             let hired = if self.halt.is_cancelled() {
@@ -117,15 +118,28 @@ impl Executor {
             } else {
                 scheduler.reserve_workers(now)
             };
-            (scheduler.expired(now), scheduler.overtaking(), hired)
+            let (expired, overtaking) = (scheduler.expired(now), scheduler.overtaking());
+            (expired, overtaking, scheduler.deferred(), hired)
         };
         self.shed(expired);
+        self.defer(deferred);
         self.release(overtaking, now);
         for _ in 0..hired {
             self.workers.run(self.clone().work(), || {
                 // The pool is closed only once nothing runs or waits any more.
                 self.scheduler.lock().release_worker();
             });
+        }
+    }
+
+    /// Starts workers whenever the keeper of the fleet's permits has some for this route.
+    pub async fn watch_limits(executor: Weak<Self>, mut granted: watch::Receiver<u64>) {
+        while granted.changed().await.is_ok() {
+            let Some(executor) = executor.upgrade() else {
+                return;
+            };
+            executor.scheduler.lock().limits_changed();
+            executor.start_workers();
         }
     }
 
@@ -156,6 +170,16 @@ impl Executor {
         }
     }
 
+    /// Releases messages for a while, because too many wait for limits of the fleet.
+    fn defer(&self, deferred: Vec<(usize, Job, Duration)>) {
+        for (lane, job, after) in deferred {
+            self.meters[lane].deferred.one();
+            // Messages that go back together come again at different times.
+            let after = after.mul_f64(1.0 + fastrand::f64());
+            hand_on(&self.outbox, lane, job.finish(JobEnding::Deferred(after)));
+        }
+    }
+
     async fn work(self: Arc<Self>) {
         let mut hire = WorkerGuard {
             scheduler: self.scheduler.clone(),
@@ -167,12 +191,13 @@ impl Executor {
         // The code that sets the halt also releases the jobs that wait then.
         while !self.halt.is_cancelled() {
             let now = clock::now();
-            let (expired, next, others) = {
+            let (expired, next, deferred, others) = {
                 let mut scheduler = self.scheduler.lock();
                 let (expired, next) = (scheduler.expired(now), scheduler.next_jobs(now));
-                (expired, next, scheduler.has_workers())
+                (expired, next, scheduler.deferred(), scheduler.has_workers())
             };
             self.shed(expired);
+            self.defer(deferred);
             let Some(start) = next else {
                 hire.ended = true;
                 hire.changed_nothing = !worked && others;
@@ -181,6 +206,9 @@ impl Executor {
             worked = true;
             if start.replan {
                 self.scheduler.replan.notify_one();
+            }
+            if start.hire {
+                self.start_workers();
             }
             hand_over.before_an_attempt(now);
             if self.run(start, &mut hand_over).await {
@@ -326,6 +354,7 @@ impl Executor {
                 | JobEnding::Interrupted
                 | JobEnding::Abandoned(_)
                 | JobEnding::Behind(_)
+                | JobEnding::Deferred(_)
                 | JobEnding::AlreadyDone
                 | JobEnding::Exhausted(_)
                 | JobEnding::Unreadable(_)

@@ -2,10 +2,11 @@
 //! together. Decides which messages may start, and what to ask of the store next. Pure: `now` is an
 //! argument.
 
+use super::WhenAway;
 use super::ledger::{Account, Claim, Grant, Request};
 use super::limit::{Limit, LimitNumbers, Need};
 use crate::clock::BootInstant;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,12 +20,16 @@ const RENEW: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_secs(2);
 /// The time after which unused permits go back. The ledger's rule of rates counts on it.
 const IDLE: Duration = Duration::from_secs(1);
+/// The least time between two requests for starts, so that many starts share a request.
+const PACE: Duration = Duration::from_millis(20);
+/// The part of the starts of the last second that is asked for at once.
+const BLOCK: u32 = 4;
 
 /// What a message takes of its limits. Messages that take the same share it.
 pub type Needs = Arc<[Need]>;
 
 /// One limit, or one key of it.
-type AccountKey = (usize, Option<String>);
+type AccountKey = (usize, Option<Arc<str>>);
 
 #[derive(Debug, Default)]
 struct OwnAccount {
@@ -47,6 +52,10 @@ struct OwnAccount {
     /// When it may be asked for again.
     ask_after: BootInstant,
     recent: RecentStarts,
+    /// The processes that had permits or waited when the store last answered.
+    processes: u32,
+    /// What a limit in shadow mode let pass and the store does not know yet.
+    owed: u32,
 }
 
 /// How much was started in the last second.
@@ -103,15 +112,23 @@ pub struct Hand {
     order: BTreeMap<u64, Needs>,
     numbered: u64,
     asked: Option<Asked>,
+    /// The earliest time of the next request for starts.
+    claim_after: BootInstant,
+    when_away: WhenAway,
+    /// Whether the store did not answer the last request.
+    is_away: bool,
 }
 
 impl Hand {
     /// Creates the hand of a process that has nothing.
     #[must_use]
-    pub fn new(holder: String, limits: Vec<Limit>) -> Self {
+    pub fn new(holder: String, limits: Vec<Limit>, when_away: WhenAway) -> Self {
         Self {
             holder,
             limits,
+            claim_after: BootInstant::default(),
+            when_away,
+            is_away: false,
             accounts: HashMap::new(),
             waiting: HashMap::new(),
             order: BTreeMap::new(),
@@ -140,21 +157,39 @@ impl Hand {
         if limit.shadow {
             return true;
         }
-        let key = key_of(need);
-        let numbers = limit.numbers_of(key.1.as_deref());
-        let Some(own) = self.accounts.get(&key) else {
+        let numbers = limit.numbers_of(need.key.as_deref());
+        let Some(own) = self.accounts.get(&key_of(need)) else {
             return false;
         };
+        if self.shares_out() {
+            return own.has_share(&numbers, need.weight, now);
+        }
         let permits = numbers.concurrency.is_none() || own.has_permits(need.weight, now);
         let tokens = numbers.rate.is_none() || own.has_tokens(need.weight, now);
         permits && tokens
     }
 
+    /// Whether starts do not need the store, because it is away.
+    fn shares_out(&self) -> bool {
+        self.is_away && self.when_away == WhenAway::Share
+    }
+
+    /// Whether a message lacks a permit or a token of a limit without keys.
+    #[must_use]
+    pub fn lacks_common(&self, needs: &Needs, now: BootInstant) -> bool {
+        let mut common = needs.iter().filter(|need| need.key.is_none());
+        common.any(|need| !self.has(need, now))
+    }
+
     fn use_up(&mut self, need: &Need, now: BootInstant) {
         let key = key_of(need);
         let numbers = self.numbers(&key);
+        let is_shadow = self.limits[need.limit].shadow;
         let own = self.accounts.entry(key).or_default();
         own.recent.note(need.weight, now);
+        if is_shadow {
+            own.owed = own.owed.saturating_add(need.weight);
+        }
         if numbers.concurrency.is_some() {
             own.in_use += need.weight;
             own.fresh = own.fresh.saturating_sub(need.weight);
@@ -168,12 +203,17 @@ impl Hand {
     pub fn ended(&mut self, needs: &Needs, now: BootInstant) {
         for need in needs.iter() {
             let key = key_of(need);
-            if self.numbers(&key).concurrency.is_none() {
+            let numbers = self.numbers(&key);
+            if numbers.concurrency.is_none() {
                 continue;
             }
             if let Some(own) = self.accounts.get_mut(&key) {
                 own.in_use = own.in_use.saturating_sub(need.weight);
                 own.idle_since = now;
+                if numbers.rate.is_none() {
+                    // What was refused may be granted now.
+                    own.ask_after = now;
+                }
             }
         }
     }
@@ -219,7 +259,8 @@ impl Hand {
         let accounts = needs
             .iter()
             .filter_map(|need| self.accounts.get(&key_of(need)));
-        accounts.map(|own| own.ask_after).max().unwrap_or_default()
+        let after = accounts.map(|own| own.ask_after).max();
+        after.unwrap_or_default().max(self.claim_after)
     }
 
     /// Returns the next request, if something is to be asked now. Permits that it does not keep are
@@ -238,27 +279,43 @@ impl Hand {
             if self.may_ask_at(needs) > now {
                 continue;
             }
-            let new = needs
-                .iter()
+            let new = self
+                .limiting(needs)
                 .filter(|need| !asked.accounts.contains(&key_of(need)));
             if asked.accounts.len() + new.count() > MOST_ACCOUNTS {
                 break;
             }
             claims.push(self.claim(needs, &mut asked));
         }
+        self.last_in_order(&asked.claims);
+        let claimed = asked.accounts.len();
         let due = self.accounts.iter().filter(|(_, own)| own.is_due(now));
-        for (key, _) in due {
-            if asked.accounts.len() < MOST_ACCOUNTS && !asked.accounts.contains(key) {
+        for (key, own) in due {
+            let known = asked.accounts.iter().position(|other| other == key);
+            if known.is_none() && asked.accounts.len() == MOST_ACCOUNTS {
+                break;
+            }
+            let at = known.unwrap_or_else(|| {
                 asked.accounts.push(key.clone());
+                asked.accounts.len() - 1
+            });
+            if own.owed > 0 {
+                claims.push(Claim {
+                    needs: vec![(at, own.owed)],
+                    count: 1,
+                });
             }
         }
         if asked.accounts.is_empty() {
             return None;
         }
-        let accounts = asked.accounts.iter().map(|key| {
+        let accounts = asked.accounts.iter().enumerate().map(|(at, key)| {
             let limit = &self.limits[key.0];
             let own = self.accounts.entry(key.clone()).or_default();
-            own.give_back(now);
+            own.give_back(at < claimed, now);
+            if limit.shadow && own.is_due(now) {
+                own.held = own.in_use.saturating_sub(std::mem::take(&mut own.owed));
+            }
             Account {
                 record: record_name(limit, key.1.as_deref()),
                 numbers: limit.numbers_of(key.1.as_deref()),
@@ -276,17 +333,37 @@ impl Hand {
         Some(request)
     }
 
+    /// Returns the needs of limits that may stop a message.
+    fn limiting<'a>(&self, needs: &'a Needs) -> impl Iterator<Item = &'a Need> {
+        let limits = &self.limits;
+        needs.iter().filter(move |need| !limits[need.limit].shadow)
+    }
+
+    /// Puts what is asked for behind what was not asked for yet.
+    fn last_in_order(&mut self, claims: &[Needs]) {
+        for needs in claims {
+            let Some(waiting) = self.waiting.get_mut(needs) else {
+                continue;
+            };
+            self.numbered += 1;
+            self.order.remove(&waiting.number);
+            waiting.number = self.numbered;
+            self.order.insert(self.numbered, needs.clone());
+        }
+    }
+
     /// Returns a claim for waiting messages, and adds its accounts.
     fn claim(&self, needs: &Needs, asked: &mut Asked) -> Claim {
-        let mut most = u32::MAX;
+        let (mut most, mut block) = (u32::MAX, u32::MAX);
         let mut indexes = Vec::with_capacity(needs.len());
-        for need in needs.iter() {
+        for need in self.limiting(needs) {
             let key = key_of(need);
             let recent = self
                 .accounts
                 .get(&key)
                 .map_or(0, |own| own.recent.per_second());
-            most = most.min((2 * recent / need.weight).max(1));
+            most = most.min((recent.saturating_mul(2) / need.weight).max(1));
+            block = block.min(recent / need.weight / BLOCK);
             let known = asked.accounts.iter().position(|other| *other == key);
             let at = known.unwrap_or_else(|| {
                 asked.accounts.push(key);
@@ -297,7 +374,7 @@ impl Hand {
         asked.claims.push(needs.clone());
         Claim {
             needs: indexes,
-            count: self.waiting[needs].count.min(most),
+            count: self.waiting[needs].count.max(block).min(most),
         }
     }
 
@@ -306,9 +383,12 @@ impl Hand {
         let Some(asked) = self.asked.take() else {
             return Vec::new();
         };
+        self.is_away = false;
+        self.claim_after = now + PACE;
         for (key, state) in asked.accounts.iter().zip(&grant.accounts) {
             let own = self.accounts.entry(key.clone()).or_default();
             own.held = state.held;
+            own.processes = state.processes;
             own.share = state.share;
             // The store counts from a later moment than this process.
             own.until = asked.sent + LEASE;
@@ -317,7 +397,8 @@ impl Hand {
         }
         let mut granted = Vec::new();
         for (needs, &count) in asked.claims.iter().zip(&grant.claims) {
-            for need in needs.iter().filter(|_| count > 0) {
+            let limiting: Vec<Need> = self.limiting(needs).cloned().collect();
+            for need in limiting.iter().filter(|_| count > 0) {
                 let key = key_of(need);
                 let numbers = self.numbers(&key);
                 let own = self.accounts.entry(key).or_default();
@@ -337,6 +418,7 @@ impl Hand {
         let Some(asked) = self.asked.take() else {
             return;
         };
+        self.is_away = true;
         for key in asked.accounts {
             let own = self.accounts.entry(key).or_default();
             own.ask_after = again;
@@ -347,21 +429,38 @@ impl Hand {
     /// Whether a running message must be stopped, because its permits end before they are renewed.
     #[must_use]
     pub fn must_stop(&self, needs: &Needs, now: BootInstant) -> bool {
-        needs.iter().any(|need| {
+        let mut limiting = self.limiting(needs);
+        let ends = limiting.any(|need| {
             let own = self.accounts.get(&key_of(need));
-            !self.limits[need.limit].shadow
-                && own.is_some_and(|own| own.in_use > 0 && own.until <= now + STOP)
-        })
+            own.is_some_and(|own| own.in_use > 0 && own.until <= now + STOP)
+        });
+        ends && !self.shares_out()
+    }
+
+    /// Replaces the numbers of limits for all keys that have no others, by the limits' names.
+    pub fn set_numbers(&mut self, numbers: &HashMap<String, LimitNumbers>) {
+        for limit in &mut self.limits {
+            if let Some(numbers) = numbers.get(&limit.name) {
+                limit.numbers = *numbers;
+            }
+        }
+    }
+
+    /// Whether messages wait.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     fn forget_idle(&mut self) {
-        let waiting: Vec<AccountKey> = self
+        let waiting: HashSet<AccountKey> = self
             .waiting
             .keys()
             .flat_map(|needs| needs.iter().map(key_of))
             .collect();
-        self.accounts
-            .retain(|key, own| own.held + own.in_use + own.tokens > 0 || waiting.contains(key));
+        self.accounts.retain(|key, own| {
+            own.held + own.in_use + own.tokens + own.owed > 0 || waiting.contains(key)
+        });
     }
 }
 
@@ -385,8 +484,31 @@ impl OwnAccount {
         self.tokens >= weight && self.tokens_until > now
     }
 
-    /// When something is to be told to the store: a renewal, or permits to give back.
+    /// Whether a part of the limit, as large as that of each other process, allows a start.
+    fn has_share(&self, numbers: &LimitNumbers, weight: u32, now: BootInstant) -> bool {
+        let Some(processes) = std::num::NonZeroU32::new(self.processes) else {
+            return false;
+        };
+        let permits = numbers
+            .concurrency
+            .is_none_or(|most| self.in_use + weight <= most / processes);
+        let started = if now.since(self.recent.second) < IDLE {
+            self.recent.now
+        } else {
+            0
+        };
+        let starts = numbers.rate.is_none_or(|rate| {
+            f64::from(started + weight) <= rate.per_second / f64::from(processes.get())
+        });
+        permits && starts
+    }
+
+    /// When something is to be told to the store: a renewal, permits to give back, or what a limit
+    /// in shadow mode let pass.
     fn due(&self) -> Option<BootInstant> {
+        if self.owed > 0 {
+            return Some(self.renewed + IDLE);
+        }
         if self.held == 0 {
             return None;
         }
@@ -403,13 +525,18 @@ impl OwnAccount {
         self.due().is_some_and(|at| at <= now)
     }
 
-    /// Gives back what is not in use: at once what exceeds the share, the rest after a second.
-    fn give_back(&mut self, now: BootInstant) {
+    /// Gives back what is not in use: at once what exceeds the share, and what was not granted for
+    /// starts to come if others are asked for (`claims`); the rest after a second.
+    fn give_back(&mut self, claims: bool, now: BootInstant) {
         self.recent.turn(now);
         if self.idle_since + IDLE <= now {
             self.fresh = 0;
             self.held = self.in_use;
             return;
+        }
+        if claims {
+            // The claims take it again, together with what else they need.
+            self.held = self.held.min(self.in_use.saturating_add(self.fresh));
         }
         if let Some(share) = self.share {
             let most = self.in_use.max(share).max(self.in_use + self.fresh);

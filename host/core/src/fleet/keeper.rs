@@ -1,15 +1,16 @@
 //! Keeps what a process has in hand up to date with the store, and revokes permits that end. Makes
 //! the calls that the hand plans.
 
-use super::FleetStore;
 use super::exchange::exchange;
 use super::hand::{Hand, Needs};
 use super::ledger::{Grant, Request};
-use super::limit::Limit;
+use super::limit::{Limit, LimitNumbers};
+use super::{FleetStore, WhenAway};
 use crate::backoff;
 use crate::clock;
 use crate::clock::BootInstant;
 use crate::error_kind::{CallError, ErrorKind};
+use crate::message::Message;
 use crate::telemetry::log_throttle::LogThrottle;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -28,6 +29,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The limits of a process, shared by its routes.
 #[derive(Debug)]
 pub struct Fleet {
+    /// The limits as configured.
+    limits: Vec<Limit>,
     state: Mutex<FleetState>,
     /// Notified when the keeper may have something to ask.
     wanted: Notify,
@@ -50,6 +53,28 @@ pub struct FleetPermit {
     revoked: CancellationToken,
 }
 
+/// The limits of one route.
+#[derive(Debug, Clone)]
+pub struct RouteLimits {
+    /// The limits of the process.
+    pub fleet: Arc<Fleet>,
+    /// The indexes of the limits that the route's messages need.
+    pub limits: Vec<usize>,
+}
+
+impl RouteLimits {
+    /// Returns what a message takes of the limits. `opened` is the message with its envelope
+    /// opened.
+    #[must_use]
+    pub fn needs(&self, opened: &Message) -> Needs {
+        let needs = self.limits.iter().map(|&limit| {
+            let group = opened.group.as_deref();
+            self.fleet.limits[limit].need(limit, opened, group)
+        });
+        needs.collect()
+    }
+}
+
 impl FleetPermit {
     /// Returns once the permits end: the message must not run any longer.
     pub async fn revoked(&self) {
@@ -63,21 +88,26 @@ impl Drop for FleetPermit {
         if let Some((needs, _)) = state.running.remove(&self.number) {
             state.hand.ended(&needs, clock::now());
         }
+        let waits = state.hand.has_waiting();
         drop(state);
-        self.fleet.changed();
+        if waits {
+            self.fleet.wanted.notify_one();
+            self.fleet.changed();
+        }
     }
 }
 
 impl Fleet {
     /// Creates the fleet of a process that has no permits yet.
     #[must_use]
-    pub fn new(process: String, limits: Vec<Limit>) -> Self {
+    pub fn new(process: String, limits: Vec<Limit>, when_away: WhenAway) -> Self {
         Self {
             state: Mutex::new(FleetState {
-                hand: Hand::new(process, limits),
+                hand: Hand::new(process, limits.clone(), when_away),
                 running: HashMap::new(),
                 numbered: 0,
             }),
+            limits,
             wanted: Notify::new(),
             granted: watch::Sender::new(0),
         }
@@ -99,6 +129,24 @@ impl Fleet {
             number,
             revoked,
         })
+    }
+
+    /// Returns the limits as configured.
+    #[must_use]
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// Replaces the numbers of limits, by their names. Other processes must do the same.
+    pub fn set_numbers(&self, numbers: &HashMap<String, LimitNumbers>) {
+        self.state.lock().hand.set_numbers(numbers);
+        self.changed();
+    }
+
+    /// Whether a message lacks a permit or a token of a limit without keys.
+    #[must_use]
+    pub fn lacks_common(&self, needs: &Needs, now: BootInstant) -> bool {
+        self.state.lock().hand.lacks_common(needs, now)
     }
 
     /// Records that a message waits, which `start` refused.
@@ -132,8 +180,16 @@ impl Fleet {
         }
     }
 
+    /// Takes the answer to a request.
+    pub(crate) fn answered(&self, grant: &Grant, now: BootInstant) {
+        let granted = self.state.lock().hand.answered(grant, now);
+        if !granted.is_empty() {
+            self.changed();
+        }
+    }
+
     /// Returns when `keep` must look again, and the request to make now.
-    fn next(&self, now: BootInstant) -> (Option<BootInstant>, Option<Request>) {
+    pub(crate) fn next(&self, now: BootInstant) -> (Option<BootInstant>, Option<Request>) {
         let mut state = self.state.lock();
         let look = (!state.running.is_empty()).then(|| now + LOOK);
         let request = match state.hand.next_request() {
@@ -166,10 +222,7 @@ pub async fn keep(fleet: Arc<Fleet>, store: Arc<dyn FleetStore>) {
         match answer {
             Ok(grant) => {
                 failures = 0;
-                let granted = fleet.state.lock().hand.answered(&grant, now);
-                if !granted.is_empty() {
-                    fleet.changed();
-                }
+                fleet.answered(&grant, now);
             }
             Err(error) => {
                 failures += 1;

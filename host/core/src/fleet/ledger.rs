@@ -105,6 +105,8 @@ pub struct AccountState {
     pub held: u32,
     /// The permits of all processes.
     pub used: u32,
+    /// The processes that have permits or wait.
+    pub processes: u32,
     /// The permits that it may go on using, because other processes wait; `None` if none waits.
     pub share: Option<u32>,
     /// When a start that was refused here may be asked for again.
@@ -261,9 +263,11 @@ impl<'a> OpenAccount<'a> {
             until: later(self.now, after + GRACE),
         });
         self.own.until = later(self.now, request.lease);
+        let others = u32::try_from(self.record.holders.len()).unwrap_or(u32::MAX);
         let state = AccountState {
             held: self.own.held,
             used: self.others.saturating_add(self.own.held),
+            processes: others.saturating_add(1),
             share: self.share,
             retry_after,
         };

@@ -5,6 +5,7 @@ use crate::intake::group::GroupBy;
 use crate::message::Message;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The key of messages that have none.
 pub const NO_KEY: &str = "(none)";
@@ -79,7 +80,7 @@ pub struct Need {
     /// The index of the limit.
     pub limit: usize,
     /// The key; `None` for a limit without keys.
-    pub key: Option<String>,
+    pub key: Option<Arc<str>>,
     /// The permits and tokens, at least 1.
     pub weight: u32,
 }
@@ -95,7 +96,7 @@ impl Limit {
                 LimitKey::Place(place) => place.group(message),
             };
             let found = found.filter(|key| !key.is_empty());
-            found.map_or_else(|| NO_KEY.to_owned(), bounded)
+            Arc::from(found.map_or_else(|| NO_KEY.to_owned(), bounded))
         });
         let weight = match &self.weight {
             LimitWeight::Fixed(weight) => *weight,
@@ -178,7 +179,7 @@ mod tests {
             let need = limit(key, LimitWeight::Place(at(size))).need(3, &message, None);
             let wanted = Need {
                 limit: 3,
-                key: found.map(str::to_owned),
+                key: found.map(Arc::from),
                 weight,
             };
             assert_eq!(need, wanted);

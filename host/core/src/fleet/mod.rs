@@ -16,6 +16,17 @@ pub const MOST_RECORDS: usize = hand::MOST_ACCOUNTS;
 /// The most bytes of a record or a summary.
 pub const MOST_BYTES: usize = 64 << 10;
 
+/// What a process does while the store of the limits is away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WhenAway {
+    /// It starts nothing that is limited once its permits have ended.
+    #[default]
+    Closed,
+    /// It goes on with its part of each limit, so that the processes together may exceed the limit
+    /// while they disagree about their number.
+    Share,
+}
+
 /// The records of a store at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {

@@ -8,6 +8,8 @@ pub(crate) mod receive_failures;
 use crate::clock;
 use crate::clock::BootInstant;
 use crate::envelope::Envelope;
+use crate::fleet::hand::Needs;
+use crate::fleet::keeper::RouteLimits;
 use crate::idempotency::guard::Guard;
 use crate::job::{Arrival, Hold, Job, JobEnding, Outbox, hand_on};
 use crate::lease::Ledger;
@@ -55,6 +57,16 @@ pub struct Source {
     pub envelope: Envelope,
     /// The maker of the spans of receives.
     pub spans: QueueSpans,
+    /// The limits of the fleet that its messages need, if there are any.
+    pub limits: Option<RouteLimits>,
+}
+
+impl Source {
+    fn needs(&self, message: &Message) -> Option<Needs> {
+        let limits = self.limits.as_ref()?;
+        let opened = self.envelope.open(message);
+        Some(limits.needs(opened.as_ref().unwrap_or(message)))
+    }
 }
 
 /// The calls from the intake to the later stages. A lane is the index of a queue in its route.
@@ -327,6 +339,8 @@ impl Intake {
                     not_before: None,
                     last_chance: arrival.last_chance,
                     trace: None,
+                    needs: source.needs(&message),
+                    limits: None,
                 };
                 let job = Job {
                     message,

@@ -5,6 +5,7 @@ use super::Poll;
 use super::blocked::{BlockedGroups, UnblockedGroup};
 use super::group_order::GroupOrder;
 use super::held::HeldMessages;
+use super::limited::{Admission, LimitedJobs};
 use super::permits::Permits;
 use super::ready::{Gather, Ready, Sequence, WaitingJob};
 use super::single_receives::SingleReceives;
@@ -81,6 +82,10 @@ pub(super) struct Lane<J> {
     pub rules: LaneRules,
     pub ready: Ready<J>,
     pub held: HeldMessages<J>,
+    /// The jobs that wait for limits of the fleet, if the route has limits.
+    pub limited: Option<LimitedJobs<J>>,
+    /// Jobs that go back to the queue for a while, because too many wait for limits.
+    pub deferred: Vec<(J, Duration)>,
     /// Groups that wait for the next attempt at their first message, or for its dead-lettering.
     pub blocked: BlockedGroups<J>,
     /// The maximum number of messages of blocked groups that are kept, in addition to those that
@@ -125,6 +130,8 @@ impl<J: WaitingJob> Lane<J> {
         Self {
             ready: Ready::new(rules.ordered_groups, rules.sequence, gather),
             held: HeldMessages::default(),
+            limited: None,
+            deferred: Vec::new(),
             blocked: BlockedGroups::default(),
             most_blocked: 0,
             turns: None,
@@ -182,23 +189,67 @@ impl<J: WaitingJob> Lane<J> {
     /// Whether one of its own limits keeps it from starting anything now. Then it delays no queue
     /// below it, because it cannot use the route's capacity.
     pub(super) fn is_limited(&self, now: BootInstant) -> bool {
-        self.may_start(now) == 0
+        let is_closed = self.limited.as_ref().is_some_and(LimitedJobs::is_closed);
+        self.may_start(now) == 0 || (is_closed && self.ready.is_empty())
     }
 
-    /// Whether `take` would return jobs.
+    /// Whether `take` may return jobs. It returns none if all lack a permit of the fleet.
     pub(super) fn startable(&self, now: BootInstant) -> bool {
-        !self.is_limited(now) && self.ready.startable(now)
+        let limited = self.limited.as_ref();
+        let waiting = self.ready.startable(now) || limited.is_some_and(LimitedJobs::may_start);
+        waiting && !self.is_limited(now)
+    }
+
+    /// Returns the number of jobs that wait for limits of the fleet.
+    pub(super) fn limited(&self) -> usize {
+        self.limited.as_ref().map_or(0, LimitedJobs::len)
     }
 
     /// Takes the jobs of one attempt.
     pub(super) fn take(&mut self, now: BootInstant) -> Vec<J> {
         let most = self.together.min(self.may_start(now));
-        let mut jobs = self.ready.take(most);
-        self.fill(&mut jobs, most, now);
+        let jobs = if self.limited.is_some() {
+            self.take_permitted(most, now)
+        } else {
+            let mut jobs = self.ready.take(most);
+            self.fill(&mut jobs, most, now);
+            jobs
+        };
+        if jobs.is_empty() {
+            return jobs;
+        }
         self.started += jobs.len();
         self.attempts += 1;
         if let Some(bucket) = &mut self.bucket {
             bucket.take(jobs.len(), now);
+        }
+        jobs
+    }
+
+    /// Takes the jobs of one attempt that have the permits of the fleet that they need: those that
+    /// wait for them first. The others that are ready wait for theirs. One job of an ordered group
+    /// is taken at a time.
+    fn take_permitted(&mut self, most: usize, now: BootInstant) -> Vec<J> {
+        let mut jobs = Vec::new();
+        let Some(limited) = &mut self.limited else {
+            return jobs;
+        };
+        while jobs.len() < most
+            && let Some(job) = limited.next(now)
+        {
+            jobs.push(job);
+        }
+        if !self.ready.startable(now) {
+            return jobs;
+        }
+        while jobs.len() < most
+            && let Some(job) = self.ready.take(1).pop()
+        {
+            match limited.admit(job, now) {
+                Admission::Starts(job) => jobs.push(job),
+                Admission::Waits => {}
+                Admission::GoesBack(job, after) => self.deferred.push((job, after)),
+            }
         }
         jobs
     }
@@ -216,7 +267,9 @@ impl<J: WaitingJob> Lane<J> {
         let by_attempts = self.most.map_or(usize::MAX, |most| {
             (most * self.together).saturating_sub(at_hand + self.started)
         });
-        by_rate.min(by_attempts)
+        let limited = self.limited.as_ref();
+        let by_fleet = limited.map_or(usize::MAX, |limited| limited.appetite(at_hand));
+        by_rate.min(by_attempts).min(by_fleet)
     }
 
     /// Returns when the passing of time alone lets it start or request more.
@@ -232,12 +285,14 @@ impl<J: WaitingJob> Lane<J> {
             .map(|bucket| bucket.next(now).max(now + REFILL));
         let turns = self.turns.as_ref().and_then(GroupOrder::attention);
         let blocked = self.blocked.due();
+        let limited = self.limited.as_ref();
         let times = [
             gathered,
             held,
             refilled,
             turns,
             blocked,
+            limited.and_then(LimitedJobs::attention),
             self.rests_until(now),
         ];
         times
@@ -247,6 +302,7 @@ impl<J: WaitingJob> Lane<J> {
             .chain(self.ready.expires())
             .chain(self.held.expires())
             .chain(self.blocked.expires())
+            .chain(limited.and_then(LimitedJobs::expires))
             .min()
     }
 
@@ -254,7 +310,10 @@ impl<J: WaitingJob> Lane<J> {
     pub(super) fn expired(&mut self, now: BootInstant) -> Vec<J> {
         let mut out = Vec::new();
         loop {
-            let held = self.held.expired(now);
+            let mut held = self.held.expired(now);
+            if let Some(limited) = &mut self.limited {
+                held.extend(limited.expired(now));
+            }
             self.free_groups(&held);
             let mut old = self.ready.expired(now);
             old.extend(held);
@@ -277,6 +336,9 @@ impl<J: WaitingJob> Lane<J> {
         }
         for group in self.blocked.take_due(now) {
             self.unblock(group);
+        }
+        if let Some(limited) = &mut self.limited {
+            self.deferred.extend(limited.overdue(now));
         }
     }
 
@@ -310,7 +372,10 @@ impl<J: WaitingJob> Lane<J> {
             *left -= usize::from(!release(job));
             false
         };
-        let held = self.held.extract(chosen);
+        let mut held = self.held.extract(chosen);
+        if let Some(limited) = &mut self.limited {
+            held.extend(limited.extract(chosen));
+        }
         let (blocked, unblocked) = self.blocked.extract(chosen);
         let waiting = self.ready.extract(chosen);
         self.free_groups(&held);
@@ -334,7 +399,8 @@ impl<J: WaitingJob> Lane<J> {
     /// Returns how many messages of each group must not be released.
     fn to_be_run(&self, release: impl Fn(&J) -> bool) -> HashMap<String, usize> {
         let mut needed = HashMap::new();
-        let held = self.held.iter().chain(self.blocked.iter());
+        let limited = self.limited.iter().flat_map(LimitedJobs::iter);
+        let held = self.held.iter().chain(limited).chain(self.blocked.iter());
         let here = held
             .chain(self.ready.iter())
             .chain(self.turns.iter().flat_map(GroupOrder::iter));
@@ -368,7 +434,8 @@ impl<J: WaitingJob> Lane<J> {
 
     /// Whether the queue competes for nothing at present.
     pub(super) fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.held.is_empty() && self.knowledge != Knowledge::Holds
+        let has_none = self.ready.is_empty() && self.held.is_empty() && self.limited() == 0;
+        has_none && self.knowledge != Knowledge::Holds
     }
 
     /// Whether there is nothing to decide about the queue until a poll is answered, it is changed
@@ -377,7 +444,7 @@ impl<J: WaitingJob> Lane<J> {
         let waits = self.polls > 0 || self.rest_until > now || self.paused || stopped;
         let groups =
             self.blocked.is_empty() && self.turns.as_ref().is_none_or(GroupOrder::is_quiet);
-        let in_hand = self.reserved + self.started + self.attempts;
+        let in_hand = self.reserved + self.started + self.attempts + self.deferred.len();
         waits && !self.may_hold() && self.is_idle() && groups && in_hand == 0
     }
 
@@ -396,7 +463,8 @@ impl<J: WaitingJob> Lane<J> {
         now: BootInstant,
         permits: &Permits,
     ) -> Option<Poll> {
-        let in_hand = self.started > 0 || !self.ready.is_empty() || !self.held.is_empty();
+        let waiting = self.ready.len() + self.held.len() + self.limited();
+        let in_hand = self.started + waiting > 0;
         let free = self.lacks_poll(ahead, now)
             && self.rest_until <= now
             && self.appetite(now) > 0

@@ -10,6 +10,7 @@ mod group_order;
 mod held;
 pub mod lane;
 mod lanes;
+mod limited;
 mod line;
 pub mod live;
 pub mod permits;
@@ -26,15 +27,18 @@ pub use conclude::{Conclusion, EndedJob, Pause};
 pub use start::{After, FinishedAttempt, MessageFate, Start};
 
 use crate::clock::BootInstant;
+use crate::fleet::keeper::Fleet;
 use crate::throttle::control::Control;
 use crate::throttle::pace::{Bounds, Pace};
 use batching::BatchingDelay;
 use lane::{Lane, LaneLimits, LaneRules};
 use lanes::Lanes;
+use limited::LimitedJobs;
 use permits::{Permit, Permits};
 use priority::QueueOrder;
 use ready::{Gather, WaitingJob, is_last_chance};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The time for which messages of one group that are received at once may use permits.
@@ -123,6 +127,8 @@ pub struct Scheduler<J> {
     overtaking: Vec<(usize, J)>,
     /// Queues that may have messages here that were redelivered for the last time.
     last_chances: BTreeSet<usize>,
+    /// Whether its jobs need permits of the fleet.
+    has_limits: bool,
 }
 
 impl<J: WaitingJob> Scheduler<J> {
@@ -156,6 +162,7 @@ impl<J: WaitingJob> Scheduler<J> {
             stopped: false,
             overtaking: Vec::new(),
             last_chances: BTreeSet::new(),
+            has_limits: false,
         };
         scheduler.resize_room();
         scheduler
@@ -289,6 +296,49 @@ impl<J: WaitingJob> Scheduler<J> {
         self.lanes.active().map(|lane| lane.held.len()).sum()
     }
 
+    /// Returns the number of jobs that wait for limits of the fleet.
+    fn limited(&self) -> usize {
+        self.lanes.active().map(Lane::limited).sum()
+    }
+
+    /// Makes the jobs of all queues wait for limits of the fleet. Call it before anything is
+    /// received.
+    pub fn limit(&mut self, fleet: &Arc<Fleet>) {
+        self.has_limits = true;
+        for lane in self.lanes.iter_mut() {
+            let sequence = lane.rules.sequence;
+            let may_go_back = !lane.ready.is_ordered();
+            lane.limited = Some(LimitedJobs::new(fleet.clone(), sequence, may_go_back));
+        }
+    }
+
+    /// Records that permits or tokens of the fleet may be there.
+    pub fn limits_changed(&mut self) {
+        if !self.has_limits {
+            return;
+        }
+        let lanes = self.lanes.change_active(|_, lane| {
+            if let Some(limited) = &mut lane.limited {
+                limited.changed();
+            }
+        });
+        lanes.for_each(drop);
+    }
+
+    /// Takes out the jobs that go back to their queues because too many wait for limits, each with
+    /// its queue and the time for which it is not wanted.
+    #[must_use = "returned messages must be released"]
+    pub fn deferred(&mut self) -> Vec<(usize, J, Duration)> {
+        if !self.has_limits {
+            return Vec::new();
+        }
+        let deferred = self.lanes.change_active(|index, lane| {
+            let out = std::mem::take(&mut lane.deferred).into_iter();
+            out.map(move |(job, after)| (index, job, after))
+        });
+        deferred.flatten().collect()
+    }
+
     fn competing(&self) -> Vec<usize> {
         let lanes = self.lanes.indexes();
         lanes.filter(|&lane| !self.lanes[lane].is_idle()).collect()
@@ -341,7 +391,8 @@ impl<J: WaitingJob> Scheduler<J> {
 
     /// Whether no job waits, is held or runs.
     pub fn is_at_rest(&self) -> bool {
-        let kept = self.waiting() + self.held() + self.aside() + self.overtaking.len();
+        let kept = self.waiting() + self.held() + self.limited() + self.aside();
+        let kept = kept + self.overtaking.len();
         !self.has_workers() && kept == 0
     }
 }

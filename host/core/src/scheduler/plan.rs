@@ -160,7 +160,7 @@ impl<J: WaitingJob> Scheduler<J> {
         let starts = !join.is_zero() && self.covered;
         let waiting = if starts { 0 } else { self.waiting() };
         let reserved: usize = self.lanes.active().map(|lane| lane.reserved).sum();
-        let stays = waiting + self.held() + self.aside() + reserved;
+        let stays = waiting + self.held() + self.limited() + self.aside() + reserved;
         let batch = lane.full_receive(self.permits.capacity()).max(1);
         let little = FreePermits {
             free,
@@ -201,12 +201,13 @@ impl<J: WaitingJob> Scheduler<J> {
     /// Returns a poll beyond the permits for a queue that cannot get any. In strict order, messages
     /// held for lower queues can use all the permits that the higher one needs to be polled.
     fn rescue(&mut self, index: usize, now: BootInstant) -> Option<Poll> {
-        let full_of_waiting = self.permits.free() == 0
-            && self.waiting() + self.held() + self.aside() >= self.permits.used();
+        let kept = self.held() + self.limited() + self.aside();
+        let full_of_waiting =
+            self.permits.free() == 0 && self.waiting() + kept >= self.permits.used();
         let stuck = !self.has_workers() && full_of_waiting;
         let lane = &mut self.lanes[index];
         // If the queue has messages itself, started or not, more do not help.
-        let has_none = lane.ready.is_empty() && lane.held.is_empty();
+        let has_none = lane.ready.is_empty() && lane.held.is_empty() && lane.limited() == 0;
         let needed = stuck && lane.polls == 0 && has_none && lane.appetite(now) > 0;
         needed.then(|| lane.parked_poll(index, &self.permits))
     }

@@ -2,6 +2,8 @@
 
 use super::line::{LineEntry, ReadyLine};
 use crate::clock::{BootInstant, Timestamp};
+use crate::fleet::hand::Needs;
+use crate::fleet::keeper::FleetPermit;
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -34,6 +36,19 @@ pub trait WaitingJob {
     /// Whether it can be received again without exceeding the receives that its queue permits.
     fn may_be_given_back(&self) -> bool {
         true
+    }
+
+    /// Returns what it takes of the limits of the fleet; `None` if it takes nothing.
+    fn needs(&self) -> Option<&Needs> {
+        None
+    }
+
+    /// Gives it the permits that it holds until its attempt ends.
+    fn permitted(&mut self, _permit: FleetPermit) {}
+
+    /// Returns the bytes that it takes in memory.
+    fn held_bytes(&self) -> u64 {
+        0
     }
 
     /// Records that it failed and must not be attempted again before this moment.

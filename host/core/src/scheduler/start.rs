@@ -2,6 +2,7 @@
 
 use super::Scheduler;
 use super::lane::Lane;
+use super::limited::LimitedJobs;
 use super::ready::WaitingJob;
 use crate::clock::BootInstant;
 use crate::throttle::control::Signal;
@@ -19,6 +20,8 @@ pub struct Start<J> {
     pub ordered: bool,
     /// Whether the intake must plan again now that the jobs are taken.
     pub replan: bool,
+    /// Whether there may be work for more workers.
+    pub hire: bool,
 }
 
 /// An attempt that has ended.
@@ -143,7 +146,9 @@ impl<J: WaitingJob> Scheduler<J> {
         if free == 0 || self.startable_lane(now).is_none() {
             return 0;
         }
-        let reserved = self.waiting().div_ceil(self.batch).min(free);
+        let limited = self.lanes.active().filter_map(|lane| lane.limited.as_ref());
+        let workers: usize = limited.map(LimitedJobs::workers).sum();
+        let reserved = (self.waiting().div_ceil(self.batch) + workers).min(free);
         self.running += reserved;
         reserved
     }
@@ -151,21 +156,29 @@ impl<J: WaitingJob> Scheduler<J> {
     /// Returns the next jobs of a worker. `None` releases the worker.
     pub fn next_jobs(&mut self, now: BootInstant) -> Option<Start<J>> {
         let welcome = self.running <= self.control.limit(now);
-        let (Some(index), true) = (self.startable_lane(now), welcome) else {
-            self.release_worker();
-            return None;
+        let (index, jobs) = loop {
+            let (Some(index), true) = (self.startable_lane(now), welcome) else {
+                self.release_worker();
+                return None;
+            };
+            // Without a job, all that were ready wait for limits now, so another queue is next.
+            let jobs = self.lanes[index].take(now);
+            if !jobs.is_empty() {
+                break (index, jobs);
+            }
         };
         if self.pace.begins(now) {
             self.resize_room();
         }
         let ahead = self.prefetch > 0;
         let lane = &mut self.lanes[index];
-        let jobs = lane.take(now);
+        let limited = lane.limited.as_ref();
         Some(Start {
             lane: index,
             jobs,
             ordered: lane.ready.is_ordered(),
             replan: lane.lacks_poll(ahead, now),
+            hire: limited.is_some_and(LimitedJobs::may_start),
         })
     }
 
@@ -236,6 +249,8 @@ impl<J: WaitingJob> Scheduler<J> {
         self.time(ended, now);
         let lane = &mut self.lanes[ended.lane];
         lane.attempts -= 1;
+        self.limits_changed();
+        let lane = &mut self.lanes[ended.lane];
         let mut groups: Vec<GroupEnding<'_>> = Vec::new();
         for (group, fate) in fates {
             lane.started = lane.started.saturating_sub(1);

@@ -132,7 +132,7 @@ pub fn decide(ending: &JobEnding, attempt: u32, policy: &Policy, random: u64) ->
         | JobEnding::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
             Some(Outcome::Release(Duration::ZERO))
         }
-        JobEnding::Behind(left) | JobEnding::Abandoned(left) => {
+        JobEnding::Behind(left) | JobEnding::Deferred(left) | JobEnding::Abandoned(left) => {
             Some(Outcome::Release((*left).min(VISIBILITY_CEILING)))
         }
         JobEnding::AlreadyDone | JobEnding::Cancelled | JobEnding::Verdict(Verdict::Done) => {
@@ -200,6 +200,7 @@ mod tests {
             Just(JobEnding::Interrupted),
             Just(JobEnding::Abandoned(Duration::from_secs(9))),
             Just(JobEnding::Behind(Duration::from_secs(9))),
+            Just(JobEnding::Deferred(Duration::from_secs(9))),
             Just(JobEnding::AlreadyDone),
             Just(JobEnding::Shed),
             Just(JobEnding::Verdict(Verdict::Done)),

@@ -104,13 +104,16 @@ pub(super) fn end(
         JobEnding::Behind(_) => {
             without_attempt("no attempt was started: others of its group are ahead of it")
         }
+        JobEnding::Deferred(_) => {
+            without_attempt("no attempt was started: too many messages wait for limits")
+        }
         JobEnding::Interrupted => AttemptFailure::WithoutAttempt(Reason::new(
             ReasonKind::Interrupted,
-            "the stop interrupted the handler; what it did before is not undone",
+            "the handler was stopped before its end; what it did before is not undone",
         )),
         JobEnding::Abandoned(_) => AttemptFailure::WithoutAttempt(Reason::new(
             ReasonKind::Stopped,
-            "the stop did not wait for the answer; the message may have been handled",
+            "its answer was not awaited; the message may have been handled",
         )),
         // The event is emitted when the loss is noticed, and nothing is settled.
         JobEnding::Lost => without_attempt("the lease was lost"),
@@ -223,6 +226,7 @@ mod tests {
             (JobEnding::Filtered, release()),
             (JobEnding::Returned, release()),
             (JobEnding::Behind(Duration::ZERO), release()),
+            (JobEnding::Deferred(Duration::ZERO), release()),
             (JobEnding::Interrupted, release()),
             (JobEnding::Abandoned(Duration::ZERO), release()),
         ]

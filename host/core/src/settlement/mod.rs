@@ -417,6 +417,7 @@ impl Settlement {
             JobEnding::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
             | JobEnding::Returned
             | JobEnding::Behind(_)
+            | JobEnding::Deferred(_)
             | JobEnding::Interrupted
             | JobEnding::Abandoned(_)
             | JobEnding::Lost => memory.given_back(&message.id, tries),

@@ -438,6 +438,7 @@ fn attempt_end(ending: &JobEnding) -> AttemptEnding {
         JobEnding::Interrupted | JobEnding::Abandoned(_) => ("stopped", None),
         JobEnding::Returned
         | JobEnding::Behind(_)
+        | JobEnding::Deferred(_)
         | JobEnding::AlreadyDone
         | JobEnding::Exhausted(_)
         | JobEnding::Unreadable(_)

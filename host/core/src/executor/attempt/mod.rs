@@ -3,6 +3,7 @@
 
 use super::running::{RunningAttempts, RunningLease};
 use crate::clock;
+use crate::fleet::keeper::FleetPermit;
 use crate::handler::{Attempt, Deadline, Handler, TimeLimit};
 use crate::job::{Hold, Job, JobEnding};
 use crate::message::{FailureReason, Verdict};
@@ -66,6 +67,8 @@ enum AttemptEnd {
     TimedOut,
     AllLost,
     Halted,
+    /// Permits of the fleet end, and could not be renewed.
+    Revoked,
     Unbegun,
 }
 
@@ -99,7 +102,8 @@ pub async fn attempt(
         .running
         .begin(limits.lane, &attempt, leases.collect(), version);
     let began = clock::now();
-    let end = run(handler, &attempt, limits).await;
+    let permits = kept.iter().filter_map(|(_, hold)| hold.limits.as_ref());
+    let end = run(handler, &attempt, &permits.collect::<Vec<_>>(), limits).await;
     let took = (!matches!(end, AttemptEnd::Unbegun)).then(|| clock::now().since(began));
     let cancelled = shown.end();
     // The handler has dropped its reference, unless an instance that is kept still holds one.
@@ -123,6 +127,7 @@ pub async fn attempt(
         let hold = Hold {
             took,
             trace: None,
+            limits: None,
             ..hold
         };
         let job = Job {
@@ -147,6 +152,7 @@ fn cancel(endings: &mut [JobEnding], cancelled: &[bool]) {
 async fn run(
     handler: &dyn Handler,
     attempt: &Arc<Attempt>,
+    permits: &[&FleetPermit],
     limits: AttemptLimits<'_>,
 ) -> AttemptEnd {
     if attempt
@@ -171,11 +177,19 @@ async fn run(
             lost.cancelled().await;
         }
     };
+    // All permits are renewed together.
+    let revoked = async {
+        match permits.first() {
+            Some(permit) => permit.revoked().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         biased; // handler first: it stops a computing guest from inside, with a backtrace
         end = &mut handling => end,
         () = all_lost => AttemptEnd::AllLost,
         () = limits.halt.cancelled() => AttemptEnd::Halted,
+        () = revoked => AttemptEnd::Revoked,
         () = timer => AttemptEnd::TimedOut,
     }
 }
@@ -217,7 +231,7 @@ fn common_ending(
     let why = match end {
         AttemptEnd::AllLost => return JobEnding::Lost,
         AttemptEnd::Unbegun => return JobEnding::Returned,
-        AttemptEnd::Halted => return halted.clone(),
+        AttemptEnd::Halted | AttemptEnd::Revoked => return halted.clone(),
         AttemptEnd::Answered(verdicts) => FailureReason::Host(format!(
             "the handler returned {} verdicts for {messages} messages",
             verdicts.len()

@@ -126,6 +126,7 @@ fn signal(ending: &JobEnding) -> Signal {
         | JobEnding::Interrupted
         | JobEnding::Abandoned(_)
         | JobEnding::Behind(_)
+        | JobEnding::Deferred(_)
         | JobEnding::AlreadyDone
         | JobEnding::Exhausted(_)
         | JobEnding::Unreadable(_)

@@ -22,7 +22,7 @@ fn limit(name: &str, numbers: LimitNumbers, is_keyed: bool) -> Limit {
 fn needs(all: &[(usize, Option<&str>, u32)]) -> Needs {
     let needs = all.iter().map(|(limit, key, weight)| Need {
         limit: *limit,
-        key: key.map(str::to_owned),
+        key: key.map(Arc::from),
         weight: *weight,
     });
     needs.collect()
@@ -63,7 +63,7 @@ impl Store {
 #[test]
 fn message_starts_once_its_permits_are_granted() {
     let mut store = Store::default();
-    let mut hand = Hand::new("p".into(), vec![limit("l", FIVE, false)]);
+    let mut hand = Hand::new("p".into(), vec![limit("l", FIVE, false)], WhenAway::Closed);
     let one = needs(&[(0, None, 1)]);
     assert!(!hand.start(&one, at(0)));
     hand.wait(&one);
@@ -86,7 +86,7 @@ fn message_starts_once_its_permits_are_granted() {
 #[test]
 fn attempts_stop_before_their_permits_end() {
     let mut store = Store::default();
-    let mut hand = Hand::new("p".into(), vec![limit("l", FIVE, false)]);
+    let mut hand = Hand::new("p".into(), vec![limit("l", FIVE, false)], WhenAway::Closed);
     let one = needs(&[(0, None, 1)]);
     hand.wait(&one);
     store.serve(&mut hand, 0);
@@ -111,7 +111,11 @@ fn tokens_end_a_second_after_they_were_asked_for() {
         }),
     };
     let mut store = Store::default();
-    let mut hand = Hand::new("p".into(), vec![limit("l", numbers, false)]);
+    let mut hand = Hand::new(
+        "p".into(),
+        vec![limit("l", numbers, false)],
+        WhenAway::Closed,
+    );
     let one = needs(&[(0, None, 1)]);
     hand.wait(&one);
     assert_eq!(store.serve(&mut hand, 0), [(one.clone(), 1)]);
@@ -127,11 +131,19 @@ fn refused_key_keeps_no_other_from_starting() {
         concurrency: Some(1),
         rate: None,
     };
-    let mut other = Hand::new("o".into(), vec![limit("l", one_each, true)]);
+    let mut other = Hand::new(
+        "o".into(),
+        vec![limit("l", one_each, true)],
+        WhenAway::Closed,
+    );
     let full = needs(&[(0, Some("a"), 1)]);
     other.wait(&full);
     store.serve(&mut other, 0);
-    let mut hand = Hand::new("p".into(), vec![limit("l", one_each, true)]);
+    let mut hand = Hand::new(
+        "p".into(),
+        vec![limit("l", one_each, true)],
+        WhenAway::Closed,
+    );
     let free = needs(&[(0, Some("b"), 1)]);
     hand.wait(&full);
     hand.wait(&free);
@@ -165,7 +177,7 @@ impl Process {
         };
         let limits = vec![limit("a", FIVE, false), limit("b", rate, true)];
         Self {
-            hand: Hand::new(format!("p{number}"), limits),
+            hand: Hand::new(format!("p{number}"), limits, WhenAway::Closed),
             running: Vec::new(),
             waiting: Vec::new(),
             is_cut_off: false,

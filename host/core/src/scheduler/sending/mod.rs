@@ -1,12 +1,12 @@
 //! Enforces the order of groups on a queue that does not keep it: its lane passes the jobs of a
 //! group on in turns. Pure: `now` is an argument.
 
-use super::Scheduler;
 use super::blocked::ReleaseResult;
 use super::group_order::GroupOrder;
 use super::lane::Lane;
 use super::ready::WaitingJob;
 use super::start::MessageFate;
+use super::{Scheduler, limited};
 use crate::clock::BootInstant;
 use std::time::Duration;
 
@@ -146,7 +146,9 @@ impl<J: WaitingJob> Scheduler<J> {
             .change_active(|_, lane: &mut Lane<J>| {
                 lane.keep_at_most(most);
                 let blocked = lane.blocked.len().min(most);
-                blocked + lane.turns.as_ref().map_or(0, GroupOrder::spare)
+                // More wait for limits than can start, so that they delay no others.
+                let limited = lane.limited().min(limited::MOST);
+                blocked + limited + lane.turns.as_ref().map_or(0, GroupOrder::spare)
             })
             .sum()
     }

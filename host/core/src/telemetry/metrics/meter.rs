@@ -54,6 +54,8 @@ pub struct Meter {
     pub failed: Counter,
     /// Messages for which a service behind the handler had no capacity.
     pub throttled: Counter,
+    /// Messages that went back to the queue because too many waited for limits.
+    pub deferred: Counter,
     /// Messages that were dead-lettered, by this program or by the queue's redrive policy.
     pub dead: Counter,
     /// Messages that were too old to be started: deleted, or counted as dead as well.
@@ -155,6 +157,7 @@ impl Meter {
             done: self.done.get(),
             failed: self.failed.get(),
             throttled: self.throttled.get(),
+            deferred: self.deferred.get(),
             dead: self.dead.get(),
             shed: self.shed.get(),
             lost: self.lost.get(),
@@ -201,6 +204,7 @@ pub struct Totals {
     pub done: u64,
     pub failed: u64,
     pub throttled: u64,
+    pub deferred: u64,
     pub dead: u64,
     pub shed: u64,
     pub lost: u64,
@@ -218,6 +222,7 @@ impl Totals {
             done: self.done - earlier.done,
             failed: self.failed - earlier.failed,
             throttled: self.throttled - earlier.throttled,
+            deferred: self.deferred - earlier.deferred,
             dead: self.dead - earlier.dead,
             shed: self.shed - earlier.shed,
             lost: self.lost - earlier.lost,
@@ -233,6 +238,7 @@ impl Totals {
         self.done += other.done;
         self.failed += other.failed;
         self.throttled += other.throttled;
+        self.deferred += other.deferred;
         self.dead += other.dead;
         self.shed += other.shed;
         self.lost += other.lost;

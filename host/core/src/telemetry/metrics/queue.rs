@@ -146,7 +146,7 @@ impl QueueMetric {
 }
 
 /// All metrics of a queue, in the order in which they are published.
-pub const QUEUE_METRICS: [QueueMetric; 14] = [
+pub const QUEUE_METRICS: [QueueMetric; 15] = [
     QueueMetric::count(
         "queue_messages_received",
         Some("Messages"),
@@ -164,6 +164,12 @@ pub const QUEUE_METRICS: [QueueMetric; 14] = [
         Some("Throttles"),
         "Messages that had to wait because the handler's dependency was busy.",
         |of| of.throttled,
+    ),
+    QueueMetric::count(
+        "queue_messages_deferred",
+        Some("Deferrals"),
+        "Messages that went back to the queue for a few seconds because too many waited for limits.",
+        |of| of.deferred,
     ),
     QueueMetric::count(
         "queue_messages_shed",

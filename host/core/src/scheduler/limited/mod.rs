@@ -1,0 +1,278 @@
+//! The jobs of one queue that wait for limits of the fleet. A job that lacks a permit or a token
+//! waits here, so that it delays no job that has what it needs. Pure: `now` is an argument.
+
+use super::line::ReadyLine;
+use super::ready::{Sequence, WaitingJob};
+use crate::clock::BootInstant;
+use crate::fleet::hand::Needs;
+use crate::fleet::keeper::Fleet;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The maximum number of jobs that wait here. Further ones go back to their queue for a while.
+pub(super) const MOST: usize = 1000;
+/// The maximum number of bytes of the jobs that wait here.
+const MOST_BYTES: u64 = 32 << 20;
+/// The maximum time that a job waits here. Then it goes back to its queue for a while.
+const LONGEST: Duration = Duration::from_secs(300);
+/// The time for which a job goes back to its queue.
+const AGAIN: Duration = Duration::from_secs(5);
+/// The interval of checks for jobs that have waited for too long.
+const LOOK: Duration = Duration::from_secs(30);
+/// The most workers that are started at once for jobs that may start: each starts others.
+const WORKERS: usize = 2;
+
+/// The jobs that wait for limits, by what they need. Those that need the same start in their order;
+/// among the others, each need has its turn.
+#[derive(Debug)]
+pub(super) struct LimitedJobs<J> {
+    fleet: Arc<Fleet>,
+    sequence: Sequence,
+    /// Whether jobs may go back to their queue.
+    may_go_back: bool,
+    lines: HashMap<Needs, ReadyLine<J>>,
+    /// The needs of the lines, each once.
+    turns: VecDeque<Needs>,
+    count: usize,
+    bytes: u64,
+    /// Whether some may have become startable since all were tried.
+    may_start: bool,
+    /// Whether the last job that was refused lacks what all messages need.
+    lacks_common: bool,
+    started: StartsPerSecond,
+    look: BootInstant,
+}
+
+/// How many jobs were started in the last second.
+#[derive(Debug, Default)]
+struct StartsPerSecond {
+    second: BootInstant,
+    now: usize,
+    before: usize,
+}
+
+impl StartsPerSecond {
+    fn note(&mut self, now: BootInstant) {
+        let passed = now.since(self.second);
+        if passed >= Duration::from_secs(1) {
+            self.before = if passed < Duration::from_secs(2) {
+                self.now
+            } else {
+                0
+            };
+            (self.now, self.second) = (0, now);
+        }
+        self.now += 1;
+    }
+
+    fn get(&self) -> usize {
+        self.now.max(self.before)
+    }
+}
+
+/// What becomes of a job that wants to start.
+#[derive(Debug)]
+pub(super) enum Admission<J> {
+    /// It starts.
+    Starts(J),
+    /// It waits here.
+    Waits,
+    /// It goes back to its queue for this time, because too many wait here.
+    GoesBack(J, Duration),
+}
+
+impl<J: WaitingJob> LimitedJobs<J> {
+    /// Creates an empty list of a queue whose jobs start in this order. `may_go_back`: jobs may go
+    /// back to their queue if too many wait, because their order does not count.
+    pub(super) fn new(fleet: Arc<Fleet>, sequence: Sequence, may_go_back: bool) -> Self {
+        Self {
+            fleet,
+            sequence,
+            may_go_back,
+            lines: HashMap::new(),
+            turns: VecDeque::new(),
+            count: 0,
+            bytes: 0,
+            may_start: false,
+            lacks_common: false,
+            started: StartsPerSecond::default(),
+            look: BootInstant::default(),
+        }
+    }
+
+    /// Returns the number of jobs that wait.
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Records that permits or tokens may be there.
+    pub(super) fn changed(&mut self) {
+        self.may_start = self.count > 0;
+    }
+
+    /// Whether `next` may return a job.
+    pub(super) fn may_start(&self) -> bool {
+        self.may_start
+    }
+
+    /// Returns how many workers are worth starting for the jobs that wait.
+    pub(super) fn workers(&self) -> usize {
+        if self.may_start {
+            self.count.min(WORKERS)
+        } else {
+            0
+        }
+    }
+
+    /// Whether the limits keep the queue from using any worker.
+    pub(super) fn is_closed(&self) -> bool {
+        self.count > 0 && self.lacks_common && !self.may_start
+    }
+
+    /// Returns how many more messages are worth receiving: while some lack what all messages need,
+    /// no more than start in a second. `at_hand` have been received or requested, and do not wait
+    /// here.
+    pub(super) fn appetite(&self, at_hand: usize) -> usize {
+        if self.is_closed() {
+            let soon = self.started.get().max(1);
+            soon.saturating_sub(at_hand + self.count)
+        } else {
+            usize::MAX
+        }
+    }
+
+    /// Decides about a job whose turn it is.
+    pub(super) fn admit(&mut self, mut job: J, now: BootInstant) -> Admission<J> {
+        let Some(needs) = job.needs().cloned() else {
+            return Admission::Starts(job);
+        };
+        // Others that need the same go first.
+        if !self.lines.contains_key(&needs)
+            && let Some(permit) = self.fleet.start(&needs, now)
+        {
+            job.permitted(permit);
+            self.started.note(now);
+            return Admission::Starts(job);
+        }
+        self.lacks_common = self.fleet.lacks_common(&needs, now);
+        let is_full = self.count >= MOST || self.bytes >= MOST_BYTES;
+        if is_full && self.may_go_back && job.may_be_given_back() {
+            return Admission::GoesBack(job, AGAIN);
+        }
+        self.keep(needs, job, now);
+        Admission::Waits
+    }
+
+    fn keep(&mut self, needs: Needs, job: J, now: BootInstant) {
+        if self.count == 0 {
+            self.look = now + LOOK;
+        }
+        self.count += 1;
+        self.bytes += job.held_bytes();
+        self.fleet.wait(&needs);
+        let line = self.lines.entry(needs.clone()).or_insert_with(|| {
+            self.turns.push_back(needs);
+            ReadyLine::new(self.sequence, false)
+        });
+        line.arrive(vec![job], now);
+    }
+
+    /// Takes the next job that has what it needs. Needs that are the same for several jobs have one
+    /// turn.
+    pub(super) fn next(&mut self, now: BootInstant) -> Option<J> {
+        if !self.may_start {
+            return None;
+        }
+        for _ in 0..self.turns.len() {
+            let needs = self.turns.pop_front()?;
+            self.turns.push_back(needs.clone());
+            let Some(permit) = self.fleet.start(&needs, now) else {
+                continue;
+            };
+            let line = self.lines.get_mut(&needs)?;
+            let mut job = line.take(1).pop()?;
+            if line.is_empty() {
+                self.lines.remove(&needs);
+                self.turns.pop_back();
+            }
+            self.count -= 1;
+            self.bytes = self.bytes.saturating_sub(job.held_bytes());
+            self.may_start = self.count > 0;
+            self.fleet.wait_no_more(&needs);
+            self.started.note(now);
+            job.permitted(permit);
+            return Some(job);
+        }
+        self.may_start = false;
+        None
+    }
+
+    /// Returns the jobs that wait.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &J> {
+        let lines = self.lines.values();
+        lines.flat_map(|line| line.iter().map(|entry| &entry.job))
+    }
+
+    /// Takes out the jobs that `which` chooses.
+    pub(super) fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
+        self.take_out(|line| line.extract(&which))
+    }
+
+    fn take_out(&mut self, take: impl Fn(&mut ReadyLine<J>) -> Vec<J>) -> Vec<J> {
+        let mut out = Vec::new();
+        for (needs, line) in &mut self.lines {
+            for job in take(line) {
+                self.count -= 1;
+                self.bytes = self.bytes.saturating_sub(job.held_bytes());
+                self.fleet.wait_no_more(needs);
+                out.push(job);
+            }
+        }
+        let lines = &mut self.lines;
+        lines.retain(|_, line| !line.is_empty());
+        self.turns.retain(|needs| lines.contains_key(needs));
+        self.may_start &= self.count > 0;
+        out
+    }
+
+    /// Returns when the first job becomes too old.
+    pub(super) fn expires(&self) -> Option<BootInstant> {
+        self.lines.values().filter_map(ReadyLine::expires).min()
+    }
+
+    /// Takes out the jobs that are too old.
+    pub(super) fn expired(&mut self, now: BootInstant) -> Vec<J> {
+        if self.expires().is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        self.take_out(|line| line.expired(now))
+    }
+
+    /// Returns when `overdue` is worth a call.
+    pub(super) fn attention(&self) -> Option<BootInstant> {
+        (self.count > 0 && self.may_go_back).then_some(self.look)
+    }
+
+    /// Takes out the jobs that have waited for too long, with the time for which each goes back to
+    /// its queue. A job that may not go back stays.
+    pub(super) fn overdue(&mut self, now: BootInstant) -> Vec<(J, Duration)> {
+        if self.count == 0 || now < self.look || !self.may_go_back {
+            return Vec::new();
+        }
+        self.look = now + LOOK;
+        let out = self.take_out(|line| {
+            let old = line
+                .iter()
+                .take_while(|entry| entry.since.is_some_and(|since| since + LONGEST <= now));
+            let old = line.take(old.count());
+            let (out, kept) = old.into_iter().partition(WaitingJob::may_be_given_back);
+            line.resume(kept);
+            out
+        });
+        out.into_iter().map(|job| (job, AGAIN)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

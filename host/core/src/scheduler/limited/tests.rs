@@ -1,0 +1,184 @@
+use super::*;
+use crate::fleet::WhenAway;
+use crate::fleet::keeper::FleetPermit;
+use crate::fleet::ledger::{LimitRecord, decide};
+use crate::fleet::limit::{Limit, LimitKey, LimitNumbers, LimitWeight, Need};
+use crate::intake::group::GroupBy;
+
+#[derive(Debug)]
+struct LimitedJob {
+    number: u32,
+    needs: Needs,
+    last_chance: bool,
+    permit: Option<FleetPermit>,
+}
+
+impl WaitingJob for LimitedJob {
+    fn group(&self) -> Option<&str> {
+        None
+    }
+
+    fn needs(&self) -> Option<&Needs> {
+        Some(&self.needs)
+    }
+
+    fn permitted(&mut self, permit: FleetPermit) {
+        self.permit = Some(permit);
+    }
+
+    fn may_be_given_back(&self) -> bool {
+        !self.last_chance
+    }
+}
+
+fn at(ms: u64) -> BootInstant {
+    BootInstant::from_boot(Duration::from_millis(1_000_000 + ms))
+}
+
+fn job(number: u32, key: Option<&str>) -> LimitedJob {
+    let need = Need {
+        limit: usize::from(key.is_some()),
+        key: key.map(Arc::from),
+        weight: 1,
+    };
+    LimitedJob {
+        number,
+        needs: [need].into(),
+        last_chance: false,
+        permit: None,
+    }
+}
+
+/// The jobs of a queue, and the records of the store that the fleet shares.
+struct World {
+    fleet: Arc<Fleet>,
+    jobs: LimitedJobs<LimitedJob>,
+    records: HashMap<String, LimitRecord>,
+}
+
+impl World {
+    /// Has a limit of two for all jobs, and one of one for each key.
+    fn new() -> Self {
+        let limit = |name: &str, most, key| Limit {
+            name: name.to_owned(),
+            numbers: LimitNumbers {
+                concurrency: Some(most),
+                rate: None,
+            },
+            key,
+            overrides: HashMap::new(),
+            weight: LimitWeight::Fixed(1),
+            shadow: false,
+        };
+        let key = LimitKey::Place(GroupBy::Attribute("k".to_owned()));
+        let limits = vec![limit("all", 2, None), limit("each", 1, Some(key))];
+        let fleet = Arc::new(Fleet::new("p".to_owned(), limits, WhenAway::Closed));
+        Self {
+            jobs: LimitedJobs::new(fleet.clone(), Sequence::Fifo, true),
+            fleet,
+            records: HashMap::new(),
+        }
+    }
+
+    /// Lets the process ask the store until it has nothing to ask at this time.
+    fn ask(&mut self, now: BootInstant) {
+        while let (_, Some(request)) = self.fleet.next(now) {
+            let accounts = request.accounts.iter();
+            let records: Vec<_> = accounts
+                .map(|account| self.records.get(&account.record).cloned())
+                .collect();
+            let (written, grant) = decide(&request, &records, 1_000);
+            for (account, record) in request.accounts.iter().zip(written) {
+                self.records.insert(account.record.clone(), record);
+            }
+            self.fleet.answered(&grant, now);
+        }
+        self.jobs.changed();
+    }
+
+    fn waits(&mut self, job: LimitedJob, now: BootInstant) -> bool {
+        matches!(self.jobs.admit(job, now), Admission::Waits)
+    }
+}
+
+#[test]
+fn jobs_that_need_the_same_start_in_their_order() {
+    let mut world = World::new();
+    for number in 1..=3 {
+        assert!(world.waits(job(number, None), at(0)));
+    }
+    assert!(world.jobs.next(at(0)).is_none());
+    world.ask(at(0));
+    world.ask(at(20));
+    let first = world.jobs.next(at(20)).expect("a permit is granted");
+    let second = world.jobs.next(at(20)).expect("another one is granted");
+    assert_eq!((first.number, second.number), (1, 2));
+    assert!(world.jobs.next(at(20)).is_none() && world.jobs.is_closed());
+    assert!(!world.jobs.may_start());
+    assert!(
+        world.waits(job(4, None), at(20)),
+        "it goes behind the third"
+    );
+    drop(first);
+    world.jobs.changed();
+    assert_eq!(world.jobs.next(at(30)).map(|job| job.number), Some(3));
+}
+
+#[test]
+fn full_key_delays_no_other() {
+    let mut world = World::new();
+    assert!(world.waits(job(1, Some("a")), at(0)));
+    assert!(world.waits(job(2, Some("a")), at(0)));
+    assert!(world.waits(job(3, Some("b")), at(0)));
+    world.ask(at(0));
+    let first = world.jobs.next(at(0)).expect("a permit of a");
+    let other = world.jobs.next(at(0)).expect("a permit of b");
+    assert_eq!((first.number, other.number), (1, 3));
+    assert!(world.jobs.next(at(0)).is_none());
+    assert!(!world.jobs.is_closed(), "others may still start");
+    assert_eq!(world.jobs.appetite(100), usize::MAX);
+}
+
+#[test]
+fn queue_receives_no_more_than_starts_while_all_lack_a_permit() {
+    let mut world = World::new();
+    assert!(world.waits(job(1, None), at(0)));
+    assert_eq!(world.jobs.appetite(0), 0, "one waits and none has started");
+    world.ask(at(0));
+    let _first = world.jobs.next(at(0)).expect("a permit is granted");
+    assert_eq!(world.jobs.appetite(0), usize::MAX, "none waits");
+}
+
+#[test]
+fn jobs_beyond_the_most_go_back_unless_it_is_their_last_receive() {
+    let mut world = World::new();
+    for number in 0..u32::try_from(MOST).expect("a small number") {
+        assert!(world.waits(job(number, Some("a")), at(0)));
+    }
+    let beyond = world.jobs.admit(job(0, Some("a")), at(0));
+    assert!(
+        matches!(beyond, Admission::GoesBack(_, AGAIN)),
+        "{beyond:?}"
+    );
+    let last = LimitedJob {
+        last_chance: true,
+        ..job(0, Some("a"))
+    };
+    assert!(world.waits(last, at(0)));
+    assert!(world.jobs.overdue(at(29_000)).is_empty());
+    let overdue = world.jobs.overdue(at(300_000));
+    assert_eq!((overdue.len(), world.jobs.len()), (MOST, 1));
+    assert!(world.jobs.overdue(at(900_000)).is_empty());
+}
+
+#[test]
+fn jobs_that_leave_wait_no_more() {
+    let mut world = World::new();
+    assert!(world.waits(job(1, Some("a")), at(0)));
+    assert!(world.waits(job(2, Some("b")), at(0)));
+    assert_eq!(world.jobs.iter().count(), 2);
+    assert_eq!(world.jobs.extract(|job| job.number == 1).len(), 1);
+    world.ask(at(0));
+    assert_eq!(world.jobs.next(at(0)).map(|job| job.number), Some(2));
+    assert!(!world.records.contains_key("each/a"), "nobody asked for it");
+}
