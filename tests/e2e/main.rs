@@ -2,6 +2,7 @@
 
 mod backends;
 mod failures;
+mod fleet;
 mod handlers;
 mod http;
 mod lambda;

@@ -48,6 +48,8 @@ pub enum ServiceStep {
     Answer(ServiceAnswer),
     /// It is answered once the test releases it.
     Hold(ServiceAnswer),
+    /// It is answered after this time.
+    After(Duration, ServiceAnswer),
     /// Its connection ends in the middle of the answer.
     Cut(ServiceAnswer),
     /// Its connection is reset without an answer.
@@ -286,6 +288,10 @@ async fn talk(mut stream: TcpStream, connection: usize, shared: &SharedService) 
                 if *releases.borrow_and_update() == 0 {
                     drop(releases.changed().await);
                 }
+                stream.write_all(&answer.bytes()).await?;
+            }
+            ServiceStep::After(time, answer) => {
+                tokio::time::sleep(time).await;
                 stream.write_all(&answer.bytes()).await?;
             }
             ServiceStep::Cut(answer) => {

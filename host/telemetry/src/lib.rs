@@ -5,6 +5,7 @@ mod calls;
 pub mod depths;
 pub mod embedded;
 mod fields;
+pub mod limits;
 pub mod log;
 pub mod messaging;
 pub mod otlp;

@@ -1,6 +1,7 @@
 //! All metrics of a process, which every exporter uses. `host/docs/metrics.md` lists them.
 
 use super::depths::{DepthTerms, DepthsOf, QueueDepths};
+use super::limits::Limits;
 use super::messaging;
 use super::pace::Paces;
 use super::plugins::Plugins;
@@ -57,6 +58,8 @@ pub struct Registry {
     pub systems: Option<SystemOfQueue>,
     /// The state of each route's control loop.
     pub routes: Arc<Routes>,
+    /// The state of the limits of the fleet.
+    pub limits: Limits,
     /// The state of each plugin's versions.
     pub plugins: Arc<Plugins>,
     /// The cost of reading a queue's depth, by its name; `None` if the name is unknown.
@@ -98,6 +101,7 @@ impl Registry {
                 &calls,
             ),
             self.routes.families(),
+            self.limits.families(),
             self.plugins.families(),
             process::families(),
         ];

@@ -3,6 +3,7 @@
 //! argument.
 
 use super::WhenAway;
+use super::figures::{FiguresBuilder, LimitFigures};
 use super::ledger::{Account, Claim, Grant, Request};
 use super::limit::{Limit, LimitNumbers, Need};
 use crate::clock::BootInstant;
@@ -54,6 +55,8 @@ struct OwnAccount {
     recent: RecentStarts,
     /// The processes that had permits or waited when the store last answered.
     processes: u32,
+    /// The permits of all processes when the store last answered.
+    used: u32,
     /// What a limit in shadow mode let pass and the store does not know yet.
     owed: u32,
 }
@@ -91,6 +94,8 @@ struct Waiting {
     count: u32,
     /// The number of the first, which orders requests.
     number: u64,
+    /// Since when one of them waits.
+    since: BootInstant,
 }
 
 /// A request under way.
@@ -114,6 +119,8 @@ pub struct Hand {
     asked: Option<Asked>,
     /// The earliest time of the next request for starts.
     claim_after: BootInstant,
+    /// The permits and tokens that were taken of each limit since the start.
+    taken: Vec<u64>,
     when_away: WhenAway,
     /// Whether the store did not answer the last request.
     is_away: bool,
@@ -125,6 +132,7 @@ impl Hand {
     pub fn new(holder: String, limits: Vec<Limit>, when_away: WhenAway) -> Self {
         Self {
             holder,
+            taken: vec![0; limits.len()],
             limits,
             claim_after: BootInstant::default(),
             when_away,
@@ -185,6 +193,7 @@ impl Hand {
         let key = key_of(need);
         let numbers = self.numbers(&key);
         let is_shadow = self.limits[need.limit].shadow;
+        self.taken[need.limit] += u64::from(need.weight);
         let own = self.accounts.entry(key).or_default();
         own.recent.note(need.weight, now);
         if is_shadow {
@@ -219,7 +228,7 @@ impl Hand {
     }
 
     /// Records that a message waits, which `start` refused.
-    pub fn wait(&mut self, needs: &Needs) {
+    pub fn wait(&mut self, needs: &Needs, now: BootInstant) {
         if let Some(waiting) = self.waiting.get_mut(needs) {
             waiting.count += 1;
             return;
@@ -227,7 +236,11 @@ impl Hand {
         self.numbered += 1;
         let number = self.numbered;
         self.order.insert(number, needs.clone());
-        let waiting = Waiting { count: 1, number };
+        let waiting = Waiting {
+            count: 1,
+            number,
+            since: now,
+        };
         self.waiting.insert(needs.clone(), waiting);
     }
 
@@ -333,6 +346,15 @@ impl Hand {
         Some(request)
     }
 
+    /// Makes all permits that are not in use due to go back. Call it once nothing starts any more,
+    /// and no request is made but by the caller.
+    pub fn leave(&mut self) {
+        self.asked = None;
+        for own in self.accounts.values_mut() {
+            own.idle_since = BootInstant::default();
+        }
+    }
+
     /// Returns the needs of limits that may stop a message.
     fn limiting<'a>(&self, needs: &'a Needs) -> impl Iterator<Item = &'a Need> {
         let limits = &self.limits;
@@ -389,6 +411,7 @@ impl Hand {
             let own = self.accounts.entry(key.clone()).or_default();
             own.held = state.held;
             own.processes = state.processes;
+            own.used = state.used;
             own.share = state.share;
             // The store counts from a later moment than this process.
             own.until = asked.sent + LEASE;
@@ -444,6 +467,25 @@ impl Hand {
                 limit.numbers = *numbers;
             }
         }
+    }
+
+    /// Returns the state of each limit, with at most `most` keys each: those for which most
+    /// messages wait or run.
+    #[must_use]
+    pub fn figures(&self, most: usize, now: BootInstant) -> Vec<LimitFigures> {
+        let mut all: Vec<_> = self.limits.iter().map(FiguresBuilder::new).collect();
+        for (key, own) in &self.accounts {
+            all[key.0].add_account(key.1.as_deref(), own.in_use, own.used, own.processes);
+        }
+        for (needs, waiting) in &self.waiting {
+            for need in needs.iter() {
+                let time = now.since(waiting.since);
+                all[need.limit].add_waiting(need.key.as_deref(), waiting.count, time);
+            }
+        }
+        let all = all.into_iter().zip(&self.taken);
+        all.map(|(figures, taken)| figures.build(*taken, most))
+            .collect()
     }
 
     /// Whether messages wait.

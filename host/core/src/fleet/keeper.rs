@@ -2,6 +2,7 @@
 //! the calls that the hand plans.
 
 use super::exchange::exchange;
+use super::figures::LimitFigures;
 use super::hand::{Hand, Needs};
 use super::ledger::{Grant, Request};
 use super::limit::{Limit, LimitNumbers};
@@ -149,9 +150,15 @@ impl Fleet {
         self.state.lock().hand.lacks_common(needs, now)
     }
 
+    /// Returns the state of each limit in this process, with at most `most` keys each.
+    #[must_use]
+    pub fn figures(&self, most: usize) -> Vec<LimitFigures> {
+        self.state.lock().hand.figures(most, clock::now())
+    }
+
     /// Records that a message waits, which `start` refused.
-    pub fn wait(&self, needs: &Needs) {
-        self.state.lock().hand.wait(needs);
+    pub fn wait(&self, needs: &Needs, now: BootInstant) {
+        self.state.lock().hand.wait(needs, now);
         self.wanted.notify_one();
     }
 
@@ -236,6 +243,21 @@ pub async fn keep(fleet: Arc<Fleet>, store: Arc<dyn FleetStore>) {
     }
 }
 
+/// Gives all permits back, so that other processes need not wait for their end. Call it once nothing
+/// starts any more and `keep` was dropped.
+pub async fn leave(fleet: &Fleet, store: &dyn FleetStore) {
+    fleet.state.lock().hand.leave();
+    while let (_, Some(request)) = fleet.next(clock::now()) {
+        match asked(fleet, store, &request).await {
+            Ok(grant) => fleet.answered(&grant, clock::now()),
+            Err(error) => {
+                tracing::warn!(%error, "permits of limits not given back; they end by themselves");
+                return;
+            }
+        }
+    }
+}
+
 /// Makes a request, and goes on revoking permits meanwhile.
 async fn asked(
     fleet: &Fleet,
@@ -260,3 +282,6 @@ async fn asked(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 //! the same for every store.
 
 pub mod exchange;
+pub mod figures;
 pub mod hand;
 pub mod keeper;
 pub mod ledger;

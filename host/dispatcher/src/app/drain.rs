@@ -280,6 +280,7 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstan
         intake,
         mut settlements,
         executor,
+        limits,
         name,
         queues,
     } = route;
@@ -315,7 +316,7 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstan
             () = halt.cancelled(), if !halt.is_cancelled() => {}
         }
     }
-    drop(executor);
+    drop((executor, limits));
     while !settlements.is_empty() {
         settlements.next().await;
     }

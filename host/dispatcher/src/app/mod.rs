@@ -34,6 +34,7 @@ use dispatcher_console::access::Access;
 use dispatcher_core::control::QueueControl;
 use dispatcher_core::executor::Workers;
 use dispatcher_core::executor::pool::Pool;
+use dispatcher_core::fleet::keeper::Fleet;
 use dispatcher_core::lease::{Ledger, keeper};
 use dispatcher_core::memory::Budget;
 use dispatcher_core::queue::Queue;
@@ -91,6 +92,8 @@ pub struct ProcessContext {
     pub broken: CancellationToken,
     /// Creates spans, if any are exported.
     pub tracer: Tracer,
+    /// The limits that hold for all processes together, if a route has some.
+    pub fleet: Option<Arc<Fleet>>,
     /// The settings that operators made on queues before the start, by queue name.
     pub controls: BTreeMap<String, QueueControl>,
 }
@@ -339,6 +342,7 @@ impl ProcessContext {
             drain: CancellationToken::new(),
             broken: CancellationToken::new(),
             tracer: Tracer::default(),
+            fleet: None,
             controls: BTreeMap::new(),
         }
     }

@@ -19,6 +19,7 @@ use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_operate::operations::Operations;
 use dispatcher_sqlite as sqlite;
 use dispatcher_telemetry::embedded::EmbeddedMetrics;
+use dispatcher_telemetry::limits::Limits;
 use dispatcher_telemetry::otlp::{LAST, MetricsExport, of_this_process};
 use dispatcher_telemetry::publish::{
     ExportEnd, ReportSources, ToCloudWatch, publish, resolution_s,
@@ -134,6 +135,7 @@ impl<'a> WatchedRun<'a> {
             sent: shared.sent.clone(),
             systems: Some(traces::messaging_system),
             routes: shared.routes.clone(),
+            limits: Limits(shared.fleet.clone()),
             plugins: shared.plugins.clone(),
             depth_cost: Some(depth_cost),
             prices: PriceList::by(move |queue| prices.dollars_per_million_calls(queue)),

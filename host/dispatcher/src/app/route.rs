@@ -11,6 +11,7 @@ use dispatcher_core::executor::downstream::Downstream;
 use dispatcher_core::executor::opening::EnvelopeOpener;
 use dispatcher_core::executor::{Executor, OutcomePreview, Workers};
 use dispatcher_core::filter::Filter;
+use dispatcher_core::fleet::keeper::RouteLimits;
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::idempotency::guard::Guard;
 use dispatcher_core::intake::{Arrivals, Intake, Source};
@@ -45,6 +46,8 @@ pub struct RunningRoute {
     pub settlements: Group<()>,
     /// Held until nothing runs: dropping it lets the settlements end.
     pub executor: Arc<Executor>,
+    /// Starts messages that wait for limits of the fleet, if the route has limits.
+    pub limits: Option<Task<()>>,
     /// The route's name.
     pub name: String,
     /// Its queues, in the route's order.
@@ -97,6 +100,10 @@ pub fn start(
     let guard = guard(&route, records, shared);
     let rules = rules(&route, &queues, &shared.controls);
     let scheduler = Arc::new(SharedScheduler::new(Scheduler::new(rules)));
+    let limits = limits(&route, shared);
+    if let Some(limits) = &limits {
+        scheduler.lock().limit(&limits.fleet);
+    }
     let spans = spans(&route, &queues, shared);
     let order = (&scheduler, &*spans);
     let settlements = settlements(&route, &queues, order, guard.as_ref(), shared);
@@ -140,7 +147,13 @@ pub fn start(
         readiness: shared.readiness.clone(),
         budget: shared.budget.clone(),
     };
+    let watching = limits.map(|limits| {
+        let executor = Arc::downgrade(&executor);
+        let watching = Executor::watch_limits(executor, limits.fleet.grants());
+        tasks::spawn(tasks::watched(&shared.broken, watching))
+    });
     RunningRoute {
+        limits: watching,
         scheduler,
         intake: tasks::spawn(tasks::watched(&shared.broken, intake.run())),
         settlements: running,
@@ -169,8 +182,18 @@ fn sources(
             group_by: route.settings.group_by.clone(),
             envelope: route.settings.envelope,
             spans: spans.clone(),
+            limits: limits(route, shared),
         })
         .collect()
+}
+
+/// Returns the limits of the fleet that the messages of a route need, if there are any.
+fn limits(route: &Route, shared: &ProcessContext) -> Option<RouteLimits> {
+    let fleet = shared.fleet.as_ref().filter(|_| !route.limits.is_empty())?;
+    Some(RouteLimits {
+        fleet: fleet.clone(),
+        limits: route.limits.clone(),
+    })
 }
 
 /// Returns the span factory of each queue, in the route's order.

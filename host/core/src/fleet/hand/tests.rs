@@ -66,7 +66,7 @@ fn message_starts_once_its_permits_are_granted() {
     let mut hand = Hand::new("p".into(), vec![limit("l", FIVE, false)], WhenAway::Closed);
     let one = needs(&[(0, None, 1)]);
     assert!(!hand.start(&one, at(0)));
-    hand.wait(&one);
+    hand.wait(&one, at(0));
     assert_eq!(hand.next_request(), Some(BootInstant::default()));
     assert_eq!(store.serve(&mut hand, 0), [(one.clone(), 1)]);
     hand.wait_no_more(&one);
@@ -88,7 +88,7 @@ fn attempts_stop_before_their_permits_end() {
     let mut store = Store::default();
     let mut hand = Hand::new("p".into(), vec![limit("l", FIVE, false)], WhenAway::Closed);
     let one = needs(&[(0, None, 1)]);
-    hand.wait(&one);
+    hand.wait(&one, at(0));
     store.serve(&mut hand, 0);
     hand.wait_no_more(&one);
     assert!(hand.start(&one, at(0)));
@@ -117,7 +117,7 @@ fn tokens_end_a_second_after_they_were_asked_for() {
         WhenAway::Closed,
     );
     let one = needs(&[(0, None, 1)]);
-    hand.wait(&one);
+    hand.wait(&one, at(0));
     assert_eq!(store.serve(&mut hand, 0), [(one.clone(), 1)]);
     assert!(!hand.start(&one, at(1_000)));
     assert!(hand.start(&one, at(999)));
@@ -137,7 +137,7 @@ fn refused_key_keeps_no_other_from_starting() {
         WhenAway::Closed,
     );
     let full = needs(&[(0, Some("a"), 1)]);
-    other.wait(&full);
+    other.wait(&full, at(0));
     store.serve(&mut other, 0);
     let mut hand = Hand::new(
         "p".into(),
@@ -145,8 +145,8 @@ fn refused_key_keeps_no_other_from_starting() {
         WhenAway::Closed,
     );
     let free = needs(&[(0, Some("b"), 1)]);
-    hand.wait(&full);
-    hand.wait(&free);
+    hand.wait(&full, at(0));
+    hand.wait(&free, at(0));
     assert_eq!(store.serve(&mut hand, 10), [(free.clone(), 1)]);
     hand.wait_no_more(&free);
     assert!(
@@ -218,7 +218,7 @@ proptest! {
                         1 | 2 => needs(&[(1, Some(key), weight)]),
                         _ => needs(&[(0, None, 1), (1, Some(key), 1)]),
                     };
-                    process.hand.wait(&needs);
+                    process.hand.wait(&needs, at(0));
                     process.waiting.push(needs);
                 }
                 5 | 6 if !process.running.is_empty() => {

@@ -170,7 +170,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
         }
         self.count += 1;
         self.bytes += job.held_bytes();
-        self.fleet.wait(&needs);
+        self.fleet.wait(&needs, now);
         let line = self.lines.entry(needs.clone()).or_insert_with(|| {
             self.turns.push_back(needs);
             ReadyLine::new(self.sequence, false)

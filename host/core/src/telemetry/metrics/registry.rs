@@ -40,6 +40,7 @@ pub enum Unit {
     Invocations,
     Messages,
     Polls,
+    Processes,
     /// A part of a whole, from 0 to 1.
     Ratio,
     Seconds,
@@ -64,6 +65,7 @@ impl Unit {
             Self::Invocations => "invocations",
             Self::Messages => "messages",
             Self::Polls => "polls",
+            Self::Processes => "processes",
             Self::Ratio => "ratio",
             Self::Seconds => "seconds",
             Self::Switch => "0 or 1",

@@ -335,6 +335,7 @@ fn unit(metric: &Metric) -> &'static str {
         Unit::Invocations => "{invocation}",
         Unit::Messages => "{message}",
         Unit::Polls => "{poll}",
+        Unit::Processes => "{process}",
         Unit::Tasks => "{task}",
         Unit::Threads => "{thread}",
         Unit::Versions => "{version}",

@@ -1,0 +1,3 @@
+//! Several processes that share a store of limits.
+
+pub(crate) mod limits;
