@@ -16,6 +16,16 @@ pub const MOST_RECORDS: usize = hand::MOST_ACCOUNTS;
 /// The most bytes of a record or a summary.
 pub const MOST_BYTES: usize = 64 << 10;
 
+/// What a process does about limits while their store does not answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WhenAway {
+    /// It starts nothing that is limited once its permits have ended.
+    #[default]
+    Closed,
+    /// It continues with an equal share of each limit.
+    Share,
+}
+
 /// The records of a store at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
