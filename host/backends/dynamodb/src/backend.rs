@@ -35,7 +35,11 @@ const TAKE_AND_DELETE: &[&str] = &[
 ];
 const COPY: &[&str] = &["dynamodb:DescribeTable", "dynamodb:PutItem"];
 /// The actions on the table of a fleet.
-const KEEP_LIMITS: &[&str] = &["dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:Query"];
+const KEEP_LIMITS: &[&str] = &[
+    "dynamodb:BatchGetItem",
+    "dynamodb:PutItem",
+    "dynamodb:Query",
+];
 
 /// Tables of Amazon DynamoDB, or of a server that speaks its protocol.
 pub struct DynamoDbBackend;
@@ -50,6 +54,7 @@ impl Backend for DynamoDbBackend {
             shared_settings: &["endpoint-url"],
             dead_letter_part: Some(FAILED),
             has_fleets: true,
+            has_groups: false,
             shares_controls: true,
             depth_cost: DepthCost::WholeQueue,
             ..BackendFacts::of("dynamodb")

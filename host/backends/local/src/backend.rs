@@ -37,7 +37,6 @@ impl Backend for LocalBackend {
             counts_at_once: true,
             has_buckets: true,
             has_fleets: true,
-            has_groups: true,
             shares_controls: true,
             schedule_home: ScheduleHome::Shared,
             ..BackendFacts::of("local")

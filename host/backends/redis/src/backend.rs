@@ -36,7 +36,6 @@ impl Backend for RedisBackend {
             lists_workers: true,
             has_buckets: true,
             has_fleets: true,
-            has_groups: true,
             shares_controls: true,
             schedule_home: ScheduleHome::BesideQueue,
             ..BackendFacts::of("redis")

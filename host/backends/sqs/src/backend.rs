@@ -21,7 +21,6 @@ impl Backend for SqsBackend {
             messaging_system: "aws_sqs",
             shared_settings: &["endpoint-url"],
             has_fifo_queues: true,
-            has_groups: true,
             can_choose_newest: false,
             schedule_home: ScheduleHome::TableOf("dynamodb"),
             depth_cost: DepthCost::OneCall,

@@ -94,7 +94,7 @@ impl BackendFacts {
             lists_workers: false,
             has_buckets: false,
             has_fleets: false,
-            has_groups: false,
+            has_groups: true,
             shares_controls: false,
             schedule_home: ScheduleHome::None,
             depth_cost: DepthCost::Free,
