@@ -28,7 +28,7 @@ struct FleetPair {
 impl FleetPair {
     async fn local() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let open = || Arc::new(LocalFleet::open(folder.path()).expect("opened"));
+        let open = || Arc::new(LocalFleet::open(folder.path(), "a").expect("opened"));
         Self {
             stores: [open(), open()],
             _folder: Some(folder),
@@ -57,7 +57,7 @@ impl FleetPair {
 
     fn on(server: &RedisServer) -> Self {
         let prefix = RedisServer::fresh_name("fleet");
-        let open = || Arc::new(RedisFleet::new(&server.url(), &prefix).expect("an address"));
+        let open = || Arc::new(RedisFleet::new(&server.url(), &prefix, "a").expect("an address"));
         Self {
             stores: [open(), open()],
             _folder: None,

@@ -329,5 +329,6 @@ fn settings(scenario: &Scenario) -> Route {
             attempts: plan.attempts.and_then(NonZeroU32::new),
         },
         dead_letter: None,
+        limits: Vec::new(),
     }
 }

@@ -11,7 +11,7 @@ use super::value;
 pub struct Flags {
     /// `--config`.
     pub file: Option<WrittenValue>,
-    /// The values that override `[dispatcher]` and `[backend.…]`.
+    /// The values that override `[dispatcher]`, `[fleet]` and `[backend.…]`.
     pub program: Section,
     /// The values that override the only `[[route]]`.
     pub route: Section,
@@ -47,8 +47,8 @@ impl Flags {
                 SettingPart::Program => &self.program,
                 SettingPart::Route => &self.route,
                 SettingPart::Plugin => &self.plugin,
-                // Queues have no flags.
-                SettingPart::Queue => return false,
+                // Queues and limits have no flags.
+                SettingPart::Queue | SettingPart::Limit => return false,
             };
             section.has(setting.key)
         })
@@ -67,8 +67,8 @@ impl Flags {
             SettingPart::Program => &mut self.program,
             SettingPart::Route => &mut self.route,
             SettingPart::Plugin => &mut self.plugin,
-            // Queues have no flags.
-            SettingPart::Queue => return false,
+            // Queues and limits have no flags.
+            SettingPart::Queue | SettingPart::Limit => return false,
         };
         let problems = &mut self.problems;
         let key = setting.key;

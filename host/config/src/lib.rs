@@ -23,10 +23,13 @@ pub mod section;
 pub mod service;
 pub mod value;
 
-pub use declared::{LogSettings, PluginSettings, ProgramSettings, RouteSettings, TIMEOUT};
+pub use declared::{
+    FleetSettings, LogSettings, PluginSettings, ProgramSettings, RouteSettings, TIMEOUT,
+};
 use dispatcher_core::backend::{BackendConfig, QueueDeclaration, SectionValues};
 use dispatcher_core::envelope::S3Pointers;
 use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
+use dispatcher_core::fleet::limit::Limit;
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::lane::LaneLimits;
 pub use dispatcher_core::settlement::decide::{ShedAction, ShedPolicy, UnmatchedAction};
@@ -37,8 +40,8 @@ pub use dispatcher_trials::rollout::canary::Share;
 pub use dispatcher_wasm::{HttpHost, Peer, Reuse};
 use flags::Flags;
 pub use image::ImageName;
-pub use name::Place;
 use name::QueueName;
+pub use name::{FleetPlace, Place};
 use prices::Prices;
 use problem::Problem;
 pub use secret::Secret;
@@ -71,6 +74,10 @@ pub struct Settings {
     pub schedule_table: Option<String>,
     /// The declared embedded queues.
     pub queues: Vec<QueueDeclaration>,
+    /// The store of limits that hold for all processes together.
+    pub fleet: FleetSettings,
+    /// These limits, with different names.
+    pub limits: Vec<Limit>,
     /// The routes: at least one, with different names and no common queues.
     pub routes: Vec<Route>,
     /// The folder of compiled functions, which only `dispatcher dev` uses.
@@ -82,6 +89,21 @@ impl Settings {
     pub fn queue_names(&self) -> impl Iterator<Item = &QueueName> {
         let queues = self.routes.iter().flat_map(|route| &route.queues);
         queues.map(|queue| &queue.name)
+    }
+
+    /// Iterates over the limits of a route.
+    pub fn limits_of<'a>(&'a self, route: &'a Route) -> impl Iterator<Item = &'a Limit> {
+        route.limits.iter().map(|index| &self.limits[*index])
+    }
+
+    /// Iterates over the limits that no route has.
+    pub fn unused_limits(&self) -> impl Iterator<Item = &Limit> {
+        let limits = self.limits.iter().enumerate();
+        limits.filter_map(|(index, limit)| {
+            let mut routes = self.routes.iter();
+            let is_used = routes.any(|route| route.limits.contains(&index));
+            (!is_used).then_some(limit)
+        })
     }
 }
 
@@ -182,6 +204,8 @@ pub struct Route {
     /// The queue for rejected messages. It is on the backend of all queues of the route and is not
     /// one of them.
     pub dead_letter: Option<QueueName>,
+    /// The limits that hold for all processes together, by their index in `Settings::limits`.
+    pub limits: Vec<usize>,
 }
 
 /// One queue of a route.

@@ -179,6 +179,80 @@ impl std::fmt::Display for Place {
     }
 }
 
+/// The place of a fleet's limits: `local:NAME`, `redis:NAME` or `dynamodb:TABLE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetPlace {
+    /// The backend of the store.
+    pub backend: &'static dyn Backend,
+    /// The fleet's name in the backend. Fleets of different names share nothing.
+    pub name: String,
+}
+
+/// The name of a fleet that has none.
+const FLEET: &str = "default";
+
+impl FleetPlace {
+    /// Returns the fleet of all processes of this machine. `None` if this binary has no embedded
+    /// backend.
+    pub fn of_this_machine() -> Option<Self> {
+        let backend = backends::embedded().filter(|backend| backend.facts().has_fleets)?;
+        Some(Self {
+            backend,
+            name: FLEET.to_owned(),
+        })
+    }
+
+    /// Describes the form of a place.
+    fn wanted() -> String {
+        let able = backends::those(|backend| backend.facts().has_fleets);
+        let forms = able.iter().map(|name| format!("{name}:NAME"));
+        let forms = forms.collect::<Vec<_>>().join(" or ");
+        format!("{forms}, the name in letters, digits, - _ and .; of DynamoDB a table")
+    }
+}
+
+impl std::str::FromStr for FleetPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refused = |found: String| format!("{found}; wanted {}", Self::wanted());
+        let Some((prefix, name)) = text.split_once(':') else {
+            return Err(refused(format!("`{text}` names no store")));
+        };
+        let backend = match backends::find(prefix) {
+            Ok(backend) if backend.facts().has_fleets => backend,
+            Ok(_) => return Err(refused(format!("the backend `{prefix}` stores no limits"))),
+            Err(absent) if absent.is_left_out() => {
+                return Err(refused(format!(
+                    "the backend `{prefix}` is not compiled into this binary"
+                )));
+            }
+            Err(absent) => return Err(refused(format!("`{text}` names {absent}"))),
+        };
+        let lengths = &backend.facts().name_length;
+        // A fleet without a name is the default one, where names are not those of tables.
+        let name = if name.is_empty() && lengths.contains(&1) {
+            FLEET
+        } else {
+            name
+        };
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if !lengths.contains(&name.len()) || !name.chars().all(is_plain) {
+            return Err(refused(format!("`{name}` cannot name a fleet there")));
+        }
+        Ok(Self {
+            backend,
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl std::fmt::Display for FleetPlace {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}:{}", self.backend.name(), self.name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,6 +308,33 @@ mod tests {
         ] {
             let error = text.parse::<QueueName>().expect_err(text);
             assert!(error.contains("wanted"), "{error}");
+        }
+    }
+
+    #[test]
+    fn fleet_is_a_backend_and_a_name() {
+        for (text, place) in [
+            ("local:", "local:default"),
+            ("redis:", "redis:default"),
+            ("redis:eu", "redis:eu"),
+            ("dynamodb:Limits", "dynamodb:Limits"),
+        ] {
+            let parsed: FleetPlace = text.parse().expect(text);
+            assert_eq!(parsed.to_string(), place);
+        }
+        let default = FleetPlace::of_this_machine().expect("it is compiled in");
+        assert_eq!(default.to_string(), "local:default");
+        for (text, found) in [
+            ("", "`` names no store"),
+            ("redis", "`redis` names no store"),
+            ("sqs:a", "`sqs` stores no limits"),
+            ("kafka:a", "`kafka`, which this version does not have"),
+            ("dynamodb:", "`` cannot name a fleet"),
+            ("redis:a b", "`a b` cannot name a fleet"),
+            ("local:../x", "`../x` cannot name a fleet"),
+        ] {
+            let error = text.parse::<FleetPlace>().expect_err(text);
+            assert!(error.contains(found) && error.contains("wanted"), "{error}");
         }
     }
 

@@ -1,16 +1,19 @@
 //! The DynamoDB backend for the program: tables as queues, and tables for scheduled messages of SQS
 //! queues.
 
+use crate::fleet::DynamoFleet;
 use crate::queue::{Completion, Dynamo, FAILED};
 use crate::schedule::DynamoDb as Schedules;
 use crate::settings;
 use dispatcher_aws as aws;
+use dispatcher_aws::SdkConfig;
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, BackendFacts, BadValue, DepthCost, Permission, Purpose,
     QueueTerms, ScheduleOf,
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
+use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::schedule::ScheduleStore;
 use std::sync::Arc;
@@ -31,6 +34,12 @@ const TAKE_AND_DELETE: &[&str] = &[
     "dynamodb:UpdateItem",
 ];
 const COPY: &[&str] = &["dynamodb:DescribeTable", "dynamodb:PutItem"];
+/// The actions on the table of a fleet.
+const KEEP_LIMITS: &[&str] = &[
+    "dynamodb:BatchGetItem",
+    "dynamodb:PutItem",
+    "dynamodb:Query",
+];
 
 /// Tables of Amazon DynamoDB, or of a server that speaks its protocol.
 pub struct DynamoDbBackend;
@@ -44,6 +53,8 @@ impl Backend for DynamoDbBackend {
             settings: settings::SETTINGS,
             shared_settings: &["endpoint-url"],
             dead_letter_part: Some(FAILED),
+            has_fleets: true,
+            has_groups: false,
             shares_controls: true,
             depth_cost: DepthCost::WholeQueue,
             ..BackendFacts::of("dynamodb")
@@ -87,6 +98,11 @@ impl Backend for DynamoDbBackend {
                 actions: COPY,
                 resources: vec![table],
             }),
+            Purpose::Fleet => Some(Permission {
+                sid: "KeepLimits",
+                actions: KEEP_LIMITS,
+                resources: vec![table],
+            }),
             Purpose::Redrive | Purpose::Send => None,
         }
     }
@@ -102,6 +118,7 @@ impl Backend for DynamoDbBackend {
         Ok(Arc::new(DynamoDbClient {
             queues: Dynamo::connect(&sdk, options),
             schedules: Schedules::connect(&sdk),
+            sdk,
         }))
     }
 }
@@ -109,6 +126,7 @@ impl Backend for DynamoDbBackend {
 struct DynamoDbClient {
     queues: Dynamo,
     schedules: Schedules,
+    sdk: SdkConfig,
 }
 
 #[async_trait::async_trait]
@@ -141,5 +159,9 @@ impl BackendClient for DynamoDbClient {
                 message: "scheduled messages wait in a table; wanted its name".to_owned(),
             }),
         }
+    }
+
+    async fn fleet(&self, name: &str) -> Result<Arc<dyn FleetStore>, CallError> {
+        Ok(Arc::new(DynamoFleet::connect(&self.sdk, name)))
     }
 }

@@ -1,5 +1,6 @@
 //! The embedded backend for the program.
 
+use crate::fleet::LocalFleet;
 use crate::idempotency::{self, LocalRecords};
 use crate::keyvalue::Local as Buckets;
 use crate::queue::{LocalStore as Queues, named_by};
@@ -10,6 +11,7 @@ use dispatcher_core::backend::{
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
+use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::idempotency::{Records, RecordsError};
 use dispatcher_core::keyvalue::Bucket;
 use dispatcher_core::queue::{Depth, Queue, QueueError};
@@ -34,6 +36,7 @@ impl Backend for LocalBackend {
             is_embedded: true,
             counts_at_once: true,
             has_buckets: true,
+            has_fleets: true,
             shares_controls: true,
             schedule_home: ScheduleHome::Shared,
             ..BackendFacts::of("local")
@@ -92,7 +95,7 @@ impl LocalClient {
     fn folder(&self) -> Result<&Path, CallError> {
         self.data.as_deref().ok_or_else(|| CallError {
             kind: ErrorKind::Invalid,
-            message: "queues in memory have no schedule, buckets or records".to_owned(),
+            message: "queues in memory have no schedule, buckets, records or limits".to_owned(),
         })
     }
 
@@ -203,6 +206,12 @@ impl BackendClient for LocalClient {
             .get_or_try_init(|| tasks::blocking(move || Buckets::open(&folder)).finished())
             .await?;
         Ok(Arc::new(store.bucket(name)))
+    }
+
+    async fn fleet(&self, name: &str) -> Result<Arc<dyn FleetStore>, CallError> {
+        let (folder, name) = (self.folder()?.to_owned(), name.to_owned());
+        let opening = tasks::blocking(move || LocalFleet::open(&folder, &name));
+        Ok(Arc::new(opening.finished().await?))
     }
 
     fn records(&self) -> Result<Arc<dyn Records>, RecordsError> {

@@ -1,10 +1,11 @@
 //! The Redis backend for the program.
 
+use crate::fleet::RedisFleet;
 use crate::keyvalue::Redis as Buckets;
 use crate::queue::{Eviction, Redis as Queues};
 use crate::schedule::Redis as Schedules;
 use crate::server::dial::TlsFiles;
-use crate::server::link::{RedisAddress, RedisConnections};
+use crate::server::link::{Link, RedisAddress, RedisConnections};
 use crate::settings;
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, BackendFacts, BadValue, CancelCount, QueueTerms,
@@ -12,6 +13,7 @@ use dispatcher_core::backend::{
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
+use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::keyvalue::Bucket;
 use dispatcher_core::queue::{Depth, Queue, QueueError};
 use dispatcher_core::schedule::ScheduleStore;
@@ -33,6 +35,7 @@ impl Backend for RedisBackend {
             can_cancel: true,
             lists_workers: true,
             has_buckets: true,
+            has_fleets: true,
             shares_controls: true,
             schedule_home: ScheduleHome::BesideQueue,
             ..BackendFacts::of("redis")
@@ -67,17 +70,22 @@ impl Backend for RedisBackend {
             queues: Queues::on(&lines, prefix)?,
             schedules: Schedules::on(lines.link.clone(), prefix),
             buckets: Buckets::on(lines.link.clone(), prefix),
+            urgent: lines.urgent,
+            prefix: prefix.to_owned(),
             worqr: settings::worqr_queues(config),
             worqr_prefix: worqr_prefix.unwrap_or(settings::WORQR_PREFIX).to_owned(),
         }))
     }
 }
 
-/// A client of one server. Its queues, schedules and buckets share the connections.
+/// A client of one server. Its queues, schedules, buckets and fleets share the connections.
 struct RedisClient {
     queues: Queues,
     schedules: Schedules,
     buckets: Buckets,
+    /// The link for calls that must be in time.
+    urgent: Link,
+    prefix: String,
     /// The names of the queues of npm `worqr`.
     worqr: BTreeSet<String>,
     worqr_prefix: String,
@@ -181,6 +189,11 @@ impl BackendClient for RedisClient {
     async fn bucket(&self, name: &str) -> Result<Arc<dyn Bucket>, CallError> {
         self.queues.refuse_newer().await?;
         Ok(Arc::new(self.buckets.bucket(name)))
+    }
+
+    async fn fleet(&self, name: &str) -> Result<Arc<dyn FleetStore>, CallError> {
+        self.queues.refuse_newer().await?;
+        Ok(Arc::new(RedisFleet::on(&self.urgent, &self.prefix, name)))
     }
 
     async fn warnings(&self, log: bool) -> Vec<ServerWarning> {

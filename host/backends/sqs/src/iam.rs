@@ -29,6 +29,7 @@ pub(crate) fn permission(queue: &str, purpose: Purpose, partition: &str) -> Opti
         Purpose::DeadLetter => ("SendDeadLetters", SEND, arn),
         Purpose::Redrive => ("SendToRedriveTargets", SEND, redrive_arn(&arn)?),
         Purpose::Send => ("SendMessages", SEND, arn),
+        Purpose::Fleet => return None,
     };
     Some(Permission {
         sid,

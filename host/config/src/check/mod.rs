@@ -4,6 +4,7 @@
 mod admin;
 mod backends;
 mod declared_queues;
+mod fleet;
 mod limits;
 mod order;
 mod otlp;
@@ -12,7 +13,9 @@ mod schedule;
 mod telemetry;
 mod trials;
 
-use super::declared::{LogSettings, ProgramSettings, RouteSettings, SettingPart, Table};
+use super::declared::{
+    FleetSettings, LogSettings, ProgramSettings, RouteSettings, SettingPart, Table,
+};
 use super::file::File;
 use super::flags::Flags;
 use super::otel::Otlp;
@@ -86,6 +89,10 @@ impl Check {
         let places = self.places(program, file);
         let own = ProgramSettings::read(program, &mut self.problems);
         let otlp = self.otlp(program, &flags.otel, own.name.as_deref());
+        let fleet = FleetSettings::read(program, &mut self.problems);
+        let limits = self.fleet_limits(file);
+        let mut routes = self.routes(flags, file);
+        self.limits_of_routes(&mut routes, &file.routes, &limits);
         Settings {
             stores: places.stores,
             log: places.log,
@@ -96,7 +103,9 @@ impl Check {
             otlp,
             schedule_table: places.schedule_table,
             queues: places.queues,
-            routes: self.routes(flags, file),
+            fleet,
+            limits,
+            routes,
             functions: None,
         }
     }
@@ -193,6 +202,7 @@ impl Check {
             settings,
             retry: self.retry(layers, has_dead_letters),
             dead_letter,
+            limits: Vec::new(),
         }
     }
 

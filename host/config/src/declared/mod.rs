@@ -3,6 +3,7 @@
 //! a reload and host/docs/settings.md follow from these tables. Knows no values.
 
 mod backends;
+mod fleet;
 mod macros;
 #[cfg(test)]
 mod page;
@@ -14,12 +15,13 @@ mod traces;
 
 use super::problem::Problem;
 use super::section::{Layers, WrittenValue};
+pub use fleet::FleetSettings;
 pub(crate) use plugin::LEAST_MEMORY;
 pub use plugin::{PluginSettings, TIMEOUT};
 pub use program::{LocalSettings, LogSettings, ProgramSettings};
 pub use queue::DeclaredQueue;
-pub(crate) use route::MOST_CONCURRENCY;
 pub use route::RouteSettings;
+pub(crate) use route::{MOST_CONCURRENCY, group_by};
 use std::sync::LazyLock;
 
 /// All tables but those of backends, in the order in which `--help` and the page show them.
@@ -31,6 +33,8 @@ const TABLES: &[&[Setting]] = &[
     traces::TRACES,
     program::LOCAL,
     queue::SETTINGS,
+    fleet::FLEET,
+    fleet::LIMIT,
     backends::STORES,
     program::LOG,
 ];
@@ -76,7 +80,7 @@ pub struct Flag {
 /// Values that one section holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingPart {
-    /// `[dispatcher]` and `[backend.…]`.
+    /// `[dispatcher]`, `[fleet]` and `[backend.…]`.
     Program,
     /// `[plugin.NAME]`.
     Plugin,
@@ -84,6 +88,8 @@ pub enum SettingPart {
     Route,
     /// `[queue.NAME]`.
     Queue,
+    /// `[limit.NAME]`.
+    Limit,
 }
 
 /// A table of the file.
@@ -99,6 +105,10 @@ pub enum Table {
     Route,
     /// `[queue.NAME]`.
     Queue,
+    /// `[limit.NAME]`.
+    Limit,
+    /// `[fleet]`. A key that begins with `fleet-` is written without it.
+    Fleet,
 }
 
 /// How the file writes a value.
@@ -112,6 +122,8 @@ pub enum Shape {
     List,
     /// A table with names of the user's own.
     Map,
+    /// A table with names of the user's own, each a table with some of these keys.
+    Tables(&'static [&'static str]),
 }
 
 /// How a flag's text becomes values.
@@ -227,7 +239,7 @@ impl Setting {
         let syntax = match self.shape {
             Shape::Scalar | Shape::Switch => Syntax::Text,
             Shape::List => Syntax::Lines,
-            Shape::Map => Syntax::Pairs,
+            Shape::Map | Shape::Tables(_) => Syntax::Pairs,
         };
         let flag = Flag {
             name: None,
@@ -309,6 +321,7 @@ impl Setting {
                 own.and_then(|key| key.strip_prefix('-'))
                     .unwrap_or(self.key)
             }
+            Table::Fleet => self.key.strip_prefix("fleet-").unwrap_or(self.key),
             _ => self.key,
         })
     }
@@ -338,6 +351,8 @@ impl Table {
             Self::Plugin => "[plugin.NAME]".to_owned(),
             Self::Route => "[[route]]".to_owned(),
             Self::Queue => "[queue.NAME]".to_owned(),
+            Self::Limit => "[limit.NAME]".to_owned(),
+            Self::Fleet => "[fleet]".to_owned(),
         }
     }
 

@@ -24,7 +24,14 @@ variables are reported with the nearest name, and problems of the file with thei
 /// The whole page.
 pub(super) fn page() -> String {
     let mut page = HEAD.to_owned();
-    let mut tables = vec![Table::Dispatcher, Table::Route, Table::Plugin, Table::Queue];
+    let mut tables = vec![
+        Table::Dispatcher,
+        Table::Route,
+        Table::Limit,
+        Table::Fleet,
+        Table::Plugin,
+        Table::Queue,
+    ];
     tables.extend(backends().into_iter().map(Table::Backend));
     for table in tables {
         let about = match table {
@@ -37,6 +44,11 @@ pub(super) fn page() -> String {
                 "\nAn embedded queue, `local:NAME`: made at the start of `run` and `local`, or changed to this \
                  where no message is lost. What the section leaves out stays as it is.\n"
             }
+            Table::Limit => {
+                "\nA limit that holds for all processes together. A message that exceeds it waits; no \
+                 attempt is made, and none fails. At least one of `rate` and `concurrency` is needed.\n"
+            }
+            Table::Fleet => "\nThe processes that share limits, and where they keep them.\n",
             Table::Backend(_) => "",
         };
         line(&mut page, &format!("\n## `{}`\n{about}", table.title()));
@@ -69,6 +81,7 @@ fn entry(page: &mut String, title: &str, setting: &Setting, more: &str) {
             Shape::Scalar | Shape::Switch => format!("- Value: `{value}`"),
             Shape::List => format!("- Value: a list of `{value}`"),
             Shape::Map => format!("- Value: a table of `{value}`"),
+            Shape::Tables(_) => format!("- Value: a table of tables `{value}`"),
         },
     );
     if !setting.default.is_empty() {

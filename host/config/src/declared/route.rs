@@ -165,6 +165,10 @@ settings! {
             example: "payments=100/s",
         }));
 
+    /// The limits that its messages keep to, by their names; all processes together keep to a limit,
+    /// see [limit.NAME]. A message starts once all of them allow it
+    "limits" => Setting::new("NAME").shape(Shape::List).default("none");
+
     /// Maximum messages per attempt, 1 to 10000
     "batch-size" => Setting::new("N").default("1").flag(Group::Limits),
         batch_size: usize = |given| {
@@ -217,7 +221,8 @@ fn filter(given: &WrittenValue) -> Result<Filter, Vec<Problem>> {
     })
 }
 
-fn group_by(given: &WrittenValue) -> Result<GroupBy, Problem> {
+/// Parses a place in a message.
+pub(crate) fn group_by(given: &WrittenValue) -> Result<GroupBy, Problem> {
     let wanted =
         "the name of an attribute, or a JSON pointer into the body such as /order/customer";
     let text = value::text(given, wanted)?;

@@ -11,17 +11,27 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-const TOP: &[&str] = &["dispatcher", "backend", "plugin", "queue", "route"];
+const TOP: &[&str] = &[
+    "dispatcher",
+    "backend",
+    "plugin",
+    "queue",
+    "route",
+    "limit",
+    "fleet",
+];
 
 /// The sections of a file, without defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct File {
-    /// `[dispatcher]` and `[backend.…]`. The latter has priority, since it is more specific.
+    /// `[dispatcher]`, `[fleet]` and `[backend.…]`. The latter has priority, since it is more specific.
     pub program: Section,
     /// `[plugin.NAME]` by name.
     pub plugins: BTreeMap<String, Section>,
     /// `[queue.NAME]` by name.
     pub queues: BTreeMap<String, Section>,
+    /// `[limit.NAME]` by name.
+    pub limits: BTreeMap<String, Section>,
     /// `[[route]]` in the file's order.
     pub routes: Vec<Section>,
     /// Whether the file could not be read. No setting can then be reported as missing.
@@ -52,6 +62,7 @@ pub(super) fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
             SettingPart::Program => vec![&mut file.program],
             SettingPart::Plugin => file.plugins.values_mut().collect(),
             SettingPart::Queue => file.queues.values_mut().collect(),
+            SettingPart::Limit => file.limits.values_mut().collect(),
             SettingPart::Route => file.routes.iter_mut().collect(),
         };
         for section in sections {
@@ -85,6 +96,8 @@ impl Reader<'_> {
                 }
                 "plugin" => self.named("plugin", Table::Plugin, value, &mut file.plugins),
                 "queue" => self.named("queue", Table::Queue, value, &mut file.queues),
+                "limit" => self.named("limit", Table::Limit, value, &mut file.limits),
+                "fleet" => self.section("[fleet]", Table::Fleet, value, &mut file.program),
                 "route" => self.routes(value, &mut file),
                 "backend" => {}
                 unknown => self.unknown(key.span(), unknown, "the file", TOP.iter().copied()),
@@ -230,11 +243,41 @@ impl Reader<'_> {
                 });
             }
             (Shape::Scalar | Shape::List, _) => self.scalar(name, key, value, into),
+            (Shape::Tables(keys), _) => self.tables(name, keys, value, into),
             (Shape::Map, _) => {
                 for (entry, value) in self.table(&format!("`{name}`"), value) {
                     let entry = entry.get_ref();
                     let (name, key) = (format!("{name}.{entry}"), format!("{key}.{entry}"));
                     self.scalar(&name, &key, value, into);
+                }
+            }
+        }
+    }
+
+    /// Reads a table of tables, each with some of these keys.
+    fn tables(
+        &mut self,
+        name: &str,
+        keys: &'static [&'static str],
+        value: &Spanned<DeValue<'_>>,
+        into: &mut Section,
+    ) {
+        for (entry, value) in self.table(&format!("`{name}`"), value) {
+            let entry = format!("{name}.{}", entry.get_ref());
+            let title = format!("`{entry}`");
+            if value.get_ref().as_table().is_some_and(DeTable::is_empty) {
+                let wanted = keys.join(", ");
+                self.report(value.span(), |at| {
+                    Problem::new(at, format!("{title} is empty"), wanted)
+                });
+            }
+            for (key, value) in self.table(&title, value) {
+                let found = key.get_ref().as_ref();
+                if keys.contains(&found) {
+                    let key = format!("{entry}.{found}");
+                    self.scalar(&key, &key, value, into);
+                } else {
+                    self.unknown(key.span(), found, &title, keys.iter().copied());
                 }
             }
         }

@@ -4,14 +4,17 @@ use crate::backends;
 use crate::declared::{self, Shape};
 use crate::name::QueueName;
 use crate::{
-    Code, HttpHost, LogFormat, MetricsSink, Peer, Place, PluginConfig, Route, Secret, Settings,
-    ShedAction, UnmatchedAction, WeightedQueue,
+    Code, FleetPlace, HttpHost, LogFormat, MetricsSink, Peer, Place, PluginConfig, Route, Secret,
+    Settings, ShedAction, UnmatchedAction, WeightedQueue,
 };
 use dispatcher_core::backend::{QueueDeclaration, SectionValues};
 use dispatcher_core::envelope::{Envelope, S3Pointers};
 use dispatcher_core::filter::Filter;
+use dispatcher_core::fleet::WhenAway;
+use dispatcher_core::fleet::limit::{Limit, LimitKey, LimitNumbers, LimitWeight};
 use dispatcher_core::intake::group::GroupBy;
 use dispatcher_core::scheduler::ready::Sequence;
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -76,12 +79,26 @@ pub(super) fn file(settings: &Settings) -> String {
         out.line(&format!("[backend.{backend}]"));
         section(&mut out, backend, values);
     }
+    out.line("[fleet]");
+    for (key, value) in settings.fleet.written() {
+        let key = key.trim_start_matches("fleet-");
+        value
+            .into_iter()
+            .for_each(|value| out.line(&format!("{key} = {value}")));
+    }
+    for one in &settings.limits {
+        limit(&mut out, one);
+    }
     for queue in &settings.queues {
         declared_queue(&mut out, queue);
     }
     for (at, one) in settings.routes.iter().enumerate() {
         plugin(&mut out, at, &one.plugin);
         route(&mut out, at, one);
+        out.list(
+            "limits",
+            settings.limits_of(one).map(|limit| limit.name.clone()),
+        );
     }
     out.0
 }
@@ -114,6 +131,36 @@ fn declared_queue(out: &mut WrittenLines, queue: &QueueDeclaration) {
     if let Some((dead_letter, most)) = &queue.redrive {
         out.text("redrive.dead-letter", dead_letter);
         out.text("redrive.max-receives", &most.to_string());
+    }
+}
+
+fn limit(out: &mut WrittenLines, limit: &Limit) {
+    out.line(&format!("[limit.{}]", limit.name));
+    numbers(out, "", &limit.numbers);
+    match &limit.key {
+        None => {}
+        Some(LimitKey::Group) => out.text("key", "group"),
+        Some(LimitKey::Place(place)) => out.text("key", &place.to_string()),
+    }
+    match &limit.weight {
+        LimitWeight::Fixed(weight) => out.text("weight", &weight.to_string()),
+        LimitWeight::Place(place) => out.text("weight", &place.to_string()),
+    }
+    out.line(&format!("shadow = {}", limit.shadow));
+    let sorted: BTreeMap<_, _> = limit.overrides.iter().collect();
+    for (key, own) in sorted {
+        numbers(out, &format!("override.{}.", quoted(key)), own);
+    }
+}
+
+fn numbers(out: &mut WrittenLines, before: &str, numbers: &LimitNumbers) {
+    out.option(
+        &format!("{before}concurrency"),
+        numbers.concurrency.as_ref(),
+    );
+    if let Some(rate) = numbers.rate {
+        out.text(&format!("{before}rate"), &format!("{}/s", rate.per_second));
+        out.text(&format!("{before}burst"), &rate.burst.to_string());
     }
 }
 
@@ -268,6 +315,12 @@ impl Toml for LogFormat {
     }
 }
 
+impl Toml for WhenAway {
+    fn toml(&self) -> Option<String> {
+        Some(quoted(&format!("{self:?}").to_lowercase()))
+    }
+}
+
 impl Toml for Sequence {
     fn toml(&self) -> Option<String> {
         Some(quoted(&format!("{self:?}").to_lowercase()))
@@ -293,7 +346,8 @@ toml_of_display!(
     NonZeroUsize,
     String,
     SocketAddr,
-    GroupBy
+    GroupBy,
+    FleetPlace
 );
 
 macro_rules! toml_of_list {

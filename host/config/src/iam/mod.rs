@@ -66,6 +66,7 @@ pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
         self::statement("InvokeFunctions", INVOKE, invoke),
         self::statement("LookAtFunctions", LOOK, look),
     ]);
+    statement.extend(keep_limits(settings, partition));
     statement.extend(use_keys(keys));
     statement.extend(publish(settings));
     statement.retain(|statement| !statement.resource.is_empty());
@@ -96,6 +97,17 @@ fn use_queues(settings: &Settings, partition: &str) -> Vec<Statement> {
         }
     }
     statements
+}
+
+/// Returns the statement for the store of limits, if a route has limits.
+fn keep_limits(settings: &Settings, partition: &str) -> Option<Statement> {
+    let place = settings.fleet.store.as_ref()?;
+    let mut routes = settings.routes.iter();
+    let is_used = routes.any(|route| !route.limits.is_empty());
+    let config = settings.stores.config_of(place.backend.name());
+    let backend = place.backend;
+    let wanted = backend.permission(&place.name, Purpose::Fleet, partition, &config);
+    merged(wanted.filter(|_| is_used).into_iter())
 }
 
 /// Lists the queues in the settings with their purpose.

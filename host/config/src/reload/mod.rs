@@ -48,7 +48,7 @@ pub fn changes(old: &Settings, new: &Settings) -> Changes {
     for was in &old.routes {
         match new.routes.iter().find(|route| route.name == was.name) {
             Some(now) => {
-                changes.routes.push(route(was, now, lines));
+                changes.routes.push(route((old, was), (new, now), lines));
                 let plugin = replaced(&was.plugin, &now.plugin);
                 changes
                     .plugins
@@ -64,6 +64,9 @@ pub fn changes(old: &Settings, new: &Settings) -> Changes {
         .ne(new.queues.iter().map(declared))
     {
         lines.push("[queue.…] has changed".to_owned());
+    }
+    if old.limits != new.limits {
+        lines.push("[limit.…] has changed".to_owned());
     }
     for route in &new.routes {
         if !old.routes.iter().any(|was| was.name == route.name) {
@@ -100,6 +103,8 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         metric_terms,
         schedule_table,
         queues: _,
+        fleet,
+        limits: _,
         routes: _,
         functions: _,
     } = old;
@@ -124,6 +129,7 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
     [
         program.compare(&new.program),
         log.compare(&new.log),
+        fleet.compare(&new.fleet),
         together,
         compare_sections(sections, &new.stores.sections),
         compare_admin(admin.as_ref(), new.admin.as_ref()),
@@ -241,18 +247,28 @@ fn declared(queue: &QueueDeclaration) -> QueueDeclaration {
     }
 }
 
+/// Lists the limits of a route by their names: their indexes change with the other limits.
+fn limit_names((settings, route): RouteOf<'_>) -> Vec<&str> {
+    let limits = settings.limits_of(route);
+    limits.map(|limit| limit.name.as_str()).collect()
+}
+
 /// Lists the queues with their shares.
 fn listed(queues: &[WeightedQueue]) -> Vec<(&QueueName, Option<NonZeroU32>)> {
     let queues = queues.iter();
     queues.map(|queue| (&queue.name, queue.weight)).collect()
 }
 
-fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
+/// A route with the settings that it is part of.
+type RouteOf<'a> = (&'a Settings, &'a Route);
+
+fn route(old: RouteOf<'_>, new: RouteOf<'_>, lines: &mut Vec<String>) -> RouteLimits {
+    let ((_, was), (_, now)) = (old, new);
     let name = &was.name;
     lines.extend(
         waiting(
             SettingPart::Route,
-            &compare_route(was, now),
+            &compare_route(old, new),
             &[Reload::Restart],
         )
         .map(|setting| format!("`{}` of route `{name}` has changed", setting.key)),
@@ -281,7 +297,8 @@ fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
     }
 }
 
-fn compare_route(was: &Route, now: &Route) -> Vec<(&'static str, bool)> {
+fn compare_route(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<(&'static str, bool)> {
+    let ((_, was), (_, now)) = (old, new);
     let Route {
         name: _,
         at: _,
@@ -294,6 +311,7 @@ fn compare_route(was: &Route, now: &Route) -> Vec<(&'static str, bool)> {
             attempts,
         },
         dead_letter,
+        limits: _,
     } = was;
     let together = vec![
         ("queues", listed(queues) != listed(&now.queues)),
@@ -302,6 +320,7 @@ fn compare_route(was: &Route, now: &Route) -> Vec<(&'static str, bool)> {
         ("retry.most", *most != now.retry.most),
         ("retry.attempts", *attempts != now.retry.attempts),
         ("dead-letter", *dead_letter != now.dead_letter),
+        ("limits", limit_names(old) != limit_names(new)),
     ];
     [settings.compare(&now.settings), together].concat()
 }

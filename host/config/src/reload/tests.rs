@@ -128,6 +128,28 @@ fn changes_that_need_a_restart_are_listed() {
 }
 
 #[test]
+fn limits_of_all_processes_need_a_restart() {
+    let one = ("[plugin.f]", "[limit.b]\nrate = '1/s'\n[plugin.f]");
+    let other = "[limit.a]\nconcurrency = 1\n[limit.b]\nrate = '1/s'\n[plugin.f]";
+    let limited = ("name = 'r'", "name = 'r'\nlimits = ['b']");
+    let compare = |new: &[(&str, &str)]| {
+        let old = settings(&[one, limited]);
+        changes(&old, &settings(new)).needs_restart
+    };
+    assert_eq!(compare(&[one, limited]), [""; 0]);
+    assert_eq!(
+        compare(&[("[plugin.f]", other), limited]),
+        ["[limit.…] has changed"]
+    );
+    assert_eq!(compare(&[one]), ["`limits` of route `r` has changed"]);
+    let fleet = "[fleet]\nstore = 'redis:'\n[limit.b]\nrate = '1/s'\n[plugin.f]";
+    assert_eq!(
+        compare(&[("[plugin.f]", fleet), limited]),
+        ["`store` of [fleet] has changed"]
+    );
+}
+
+#[test]
 fn changed_plugin_kind_is_reported_as_a_changed_file() {
     let new = change(&[("function = 'f'", "file = 'p.wasm'")]);
     let lines: Vec<_> = new
@@ -145,7 +167,10 @@ fn every_setting_that_needs_a_restart_is_compared() {
     let route = &settings.routes[0];
     for (part, compared) in [
         (SettingPart::Program, compare_program(&settings, &settings)),
-        (SettingPart::Route, compare_route(route, route)),
+        (
+            SettingPart::Route,
+            compare_route((&settings, route), (&settings, route)),
+        ),
         (
             SettingPart::Plugin,
             compare_plugin(&route.plugin, &route.plugin),

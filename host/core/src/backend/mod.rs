@@ -6,6 +6,7 @@ mod setting;
 use crate::clock::Timestamp;
 use crate::control::{ControlChange, QueueControl};
 use crate::error_kind::{CallError, ErrorKind};
+use crate::fleet::FleetStore;
 use crate::idempotency::{Records, RecordsError};
 use crate::keyvalue::Bucket;
 use crate::memory::Budget;
@@ -55,6 +56,10 @@ pub struct BackendFacts {
     pub lists_workers: bool,
     /// Whether `BackendClient::bucket` can open buckets.
     pub has_buckets: bool,
+    /// Whether `BackendClient::fleet` can open the store of a fleet.
+    pub has_fleets: bool,
+    /// Whether messages can have a group when they are received.
+    pub has_groups: bool,
     /// Whether all processes share the pauses and limits that operators set on queues, by
     /// `BackendClient::controls`.
     pub shares_controls: bool,
@@ -88,6 +93,8 @@ impl BackendFacts {
             can_cancel: false,
             lists_workers: false,
             has_buckets: false,
+            has_fleets: false,
+            has_groups: true,
             shares_controls: false,
             schedule_home: ScheduleHome::None,
             depth_cost: DepthCost::Free,
@@ -331,6 +338,8 @@ pub enum Purpose {
     Redrive,
     /// The program sends to the queue.
     Send,
+    /// The program keeps the limits of a fleet in the table of this name.
+    Fleet,
 }
 
 /// A statement of an IAM policy. Statements with the same `sid` become one statement of the policy.
@@ -495,6 +504,11 @@ pub trait BackendClient: Send + Sync + 'static {
     /// Opens a bucket for plugins.
     async fn bucket(&self, _name: &str) -> Result<Arc<dyn Bucket>, CallError> {
         Err(unsupported("has no buckets"))
+    }
+
+    /// Opens the store of the fleet of this name. Fleets of different names share nothing.
+    async fn fleet(&self, _name: &str) -> Result<Arc<dyn FleetStore>, CallError> {
+        Err(unsupported("has no store for limits of all processes"))
     }
 
     /// Opens the store of idempotency records. Blocks for some milliseconds.

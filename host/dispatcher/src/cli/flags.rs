@@ -109,7 +109,7 @@ fn flag(setting: &'static Setting) -> Option<Arg> {
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("true"),
-        Shape::Scalar | Shape::List | Shape::Map => arg,
+        Shape::Scalar | Shape::List | Shape::Map | Shape::Tables(_) => arg,
     })
 }
 

@@ -17,7 +17,7 @@ use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
 use dispatcher_aws::failure::{About, CallName, code};
 use dispatcher_core::clock;
-use dispatcher_core::error_kind::CallError;
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::fleet::{FleetStore, RecordChange, Snapshot};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -70,6 +70,17 @@ impl DynamoFleet {
         }
     }
 
+    /// Adds the commands that create a missing table.
+    fn explained(&self, error: CallError) -> CallError {
+        if error.kind != ErrorKind::NotFound {
+            return error;
+        }
+        CallError {
+            message: format!("{}; {}", error.message, to_create(&self.table)),
+            ..error
+        }
+    }
+
     /// Returns the service's time in milliseconds; this machine's before the first response.
     fn now(&self) -> u64 {
         let now = self.clock.0.lock().at(own_time());
@@ -96,6 +107,18 @@ impl DynamoFleet {
         };
         put.build().expect("table and item are set")
     }
+}
+
+/// Returns the command line that creates a table of this name.
+fn to_create(name: &str) -> String {
+    format!(
+        "create it with: aws dynamodb create-table --table-name {name} --billing-mode PAY_PER_REQUEST \
+         --attribute-definitions AttributeName={PART},AttributeType=S \
+         AttributeName={NAME},AttributeType=S --key-schema AttributeName={PART},KeyType=HASH \
+         AttributeName={NAME},KeyType=RANGE && aws dynamodb wait table-exists --table-name {name} && \
+         aws dynamodb update-time-to-live --table-name {name} --time-to-live-specification \
+         Enabled=true,AttributeName={ENDS}"
+    )
 }
 
 fn limit_part(record: &str) -> String {
@@ -145,7 +168,10 @@ impl FleetStore for DynamoFleet {
                 .client
                 .batch_get_item()
                 .request_items(&self.table, keys);
-            let answer = asked.send().await.map_err(|error| call.failed(&error))?;
+            let answer = asked
+                .send()
+                .await
+                .map_err(|error| self.explained(call.failed(&error)))?;
             let items = answer.responses.unwrap_or_default().remove(&self.table);
             for item in items.unwrap_or_default() {
                 if let Some(Ok(part)) = item.get(PART).map(AttributeValue::as_s) {
@@ -239,7 +265,7 @@ impl FleetStore for DynamoFleet {
             .send();
         let mut items = Vec::new();
         while let Some(item) = pages.next().await {
-            items.push(item.map_err(|error| call.failed(&error))?);
+            items.push(item.map_err(|error| self.explained(call.failed(&error)))?);
         }
         if items.is_empty() {
             return Ok(Vec::new());

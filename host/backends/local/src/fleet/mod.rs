@@ -35,21 +35,21 @@ const SCHEMA: Schema = Schema {
 /// The maximum number of calls in one transaction.
 const GROUP: usize = 64;
 
-/// The fleet of one data folder. Its thread ends when it is dropped.
+/// A fleet of one data folder. Its thread ends when it is dropped.
 pub struct LocalFleet {
     file: PathBuf,
     calls: Caller<Asked, Result<Answer, CallError>>,
 }
 
 impl LocalFleet {
-    /// Opens `fleet.db` in the folder; creates both if they are missing. Blocks for some
+    /// Opens `fleet-NAME.db` in the folder; creates both if they are missing. Blocks for some
     /// milliseconds.
     ///
     /// # Errors
     /// Fails if the file cannot be created or was not written by dispatcher.
-    pub fn open(folder: &Path) -> Result<Self, CallError> {
-        let file = folder.join("fleet.db");
-        let opened = SCHEMA.open(&file, &folder.join("fleet.lock"));
+    pub fn open(folder: &Path, name: &str) -> Result<Self, CallError> {
+        let file = folder.join(format!("fleet-{name}.db"));
+        let opened = SCHEMA.open(&file, &folder.join(format!("fleet-{name}.lock")));
         let ([database, _], _) = opened.map_err(|error| failed(&file, error.kind, &error))?;
         let calls = Caller::start("fleet", {
             let file = file.clone();

@@ -67,7 +67,7 @@ static PUBLISHED: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// The fleet of one server and one prefix.
+/// A fleet of one server and one prefix.
 pub struct RedisFleet {
     link: Link,
     base: String,
@@ -75,16 +75,26 @@ pub struct RedisFleet {
 
 impl RedisFleet {
     /// Reads the address. The connection is made when it is first needed. All keys begin with
-    /// `{prefix:fleet}`.
+    /// `{prefix:fleet:name}`.
     ///
     /// # Errors
     /// Fails if the address cannot be read.
-    pub fn new(place: impl Into<RedisAddress>, prefix: &str) -> Result<Self, CallError> {
-        let base = format!("{{{prefix}:fleet}}");
-        Ok(Self {
-            link: Link::new(&place.into())?.of(&base),
+    pub fn new(
+        place: impl Into<RedisAddress>,
+        prefix: &str,
+        name: &str,
+    ) -> Result<Self, CallError> {
+        Ok(Self::on(&Link::new(&place.into())?, prefix, name))
+    }
+
+    /// Creates the fleet on a connection that others use as well.
+    #[must_use]
+    pub fn on(link: &Link, prefix: &str, name: &str) -> Self {
+        let base = format!("{{{prefix}:fleet:{name}}}");
+        Self {
+            link: link.of(&base),
             base,
-        })
+        }
     }
 
     fn record(&self, name: &str) -> String {
