@@ -493,6 +493,6 @@ mod tests {
         let (_, problems) = read(
             "[limit.A]\nburst = 2\nweight = 0\noverride.'' = { rate = 'x' }\n[[route]]\nlimits = ['b']",
         );
-        assert_eq!(problems.len(), 7, "{problems:#?}");
+        assert_eq!(problems.len(), 8, "{problems:#?}");
     }
 }

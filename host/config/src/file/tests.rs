@@ -66,7 +66,7 @@ fn every_problem_is_reported_with_its_line() {
         "etc/d.toml:10: `queues` is a list",
         "etc/d.toml:11: unknown key `frist` in `retry`; wanted attempts, first, most; did you mean",
         "etc/d.toml:12: `rate` is a number; wanted a table",
-        "etc/d.toml:13: unknown key `rout` in the file; wanted backend, dispatcher, plugin, queue, route",
+        "etc/d.toml:13: unknown key `rout` in the file; wanted backend, dispatcher, fleet, limit, plugin, queue, route",
     ];
     assert_eq!(found.len(), wanted.len(), "{found:#?}");
     for (found, wanted) in found.iter().zip(wanted) {

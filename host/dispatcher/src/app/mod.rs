@@ -35,8 +35,10 @@ use dispatcher_core::control::QueueControl;
 use dispatcher_core::executor::Workers;
 use dispatcher_core::executor::pool::Pool;
 use dispatcher_core::fleet::keeper::Fleet;
+use dispatcher_core::fleet::{self, FleetStore};
 use dispatcher_core::lease::{Ledger, keeper};
 use dispatcher_core::memory::Budget;
+use dispatcher_core::process;
 use dispatcher_core::queue::Queue;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
@@ -61,6 +63,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use stop::{Platform, StopPlan};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 /// The state that all routes of a process share.
 pub struct ProcessContext {
@@ -92,10 +95,10 @@ pub struct ProcessContext {
     pub broken: CancellationToken,
     /// Creates spans, if any are exported.
     pub tracer: Tracer,
-    /// The limits that hold for all processes together, if a route has some.
-    pub fleet: Option<Arc<Fleet>>,
     /// The settings that operators made on queues before the start, by queue name.
     pub controls: BTreeMap<String, QueueControl>,
+    /// The limits that hold for all processes together, if a route has any.
+    pub fleet: Option<Arc<Fleet>>,
 }
 
 /// Runs until a signal, and then until no message is held. `flags` are the source of the settings:
@@ -136,6 +139,7 @@ pub async fn run(
                 routes: built,
                 loader,
                 budget,
+                fleet,
             },
     } = made;
     let plan = stop_plan(&settings, &built);
@@ -143,10 +147,9 @@ pub async fn run(
     let queues = opened_queues(&built);
     let mut shared = ProcessContext::new(&queues, counters);
     shared.budget = Some(budget);
-    let (tracer, exporting) = traces::start(&settings.otlp).map_err(|problem| vec![problem])?;
-    shared.tracer = tracer;
-    shared.sent = backends.sent();
-    backends.trace(shared.tracer.clone());
+    let exporting = shared
+        .trace(&settings, &backends)
+        .map_err(|problem| vec![problem])?;
     let (replacing, wishes) = replace::start(loader, replaceable(&built, &shared.plugins), over);
     doctor::warnings(&settings, &backends, true).await;
     let operations: Arc<OnceLock<Arc<dyn Operations>>> = Arc::default();
@@ -155,6 +158,7 @@ pub async fn run(
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
+    let limits = fleet.map(|store| shared.keep_limits(&settings, store));
     shared.controls = live::read(&backends, &settings).await;
     let schedules = Arc::new(Schedules::new(backends, settings.schedule_table.clone()));
     let scheduling = schedule::start(&settings, &schedules, &shared).await;
@@ -177,6 +181,9 @@ pub async fn run(
         drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
     let stopped = running.await;
     messages.finish().await;
+    if let Some(limits) = limits {
+        limits.leave().await;
+    }
     flush(stopped, plan, watching, exporting).await
 }
 
@@ -238,6 +245,9 @@ pub async fn check(settings: &Settings) -> Vec<Problem> {
     let backends = Arc::new(Backends::new(settings.stores.clone()));
     let examined = examine(settings, &backends).await;
     doctor::warnings(settings, &backends, true).await;
+    for limit in settings.unused_limits() {
+        tracing::warn!(limit = limit.name, "limit not used by any route");
+    }
     match examined {
         Ok(plan) => {
             warn_of_stop(plan);
@@ -323,6 +333,21 @@ fn warn_of_stop(plan: StopPlan) {
     }
 }
 
+/// The limits of a process while their permits are kept.
+struct KeptLimits {
+    keeping: Task<()>,
+    fleet: Arc<Fleet>,
+    store: Arc<dyn FleetStore>,
+}
+
+impl KeptLimits {
+    /// Gives all permits back. Call it once nothing runs any more.
+    async fn leave(self) {
+        drop(self.keeping);
+        fleet::keeper::leave(&self.fleet, &*self.store).await;
+    }
+}
+
 impl ProcessContext {
     /// Creates the context for all queues of a process, grouped by route.
     pub fn new(queues: &[Arc<dyn Queue>], counters: Arc<Counters>) -> Self {
@@ -342,8 +367,8 @@ impl ProcessContext {
             drain: CancellationToken::new(),
             broken: CancellationToken::new(),
             tracer: Tracer::default(),
-            fleet: None,
             controls: BTreeMap::new(),
+            fleet: None,
         }
     }
 
@@ -353,6 +378,36 @@ impl ProcessContext {
         let watched = self.watched(queues);
         let keeper = keeper::keep(self.ledger.clone(), watched, self.counters.clone());
         tasks::spawn(tasks::watched(&self.broken, keeper))
+    }
+
+    /// Makes the settings' limits known to the routes, and keeps this process's permits in the
+    /// store until dropped.
+    fn keep_limits(&mut self, settings: &Settings, store: Arc<dyn FleetStore>) -> KeptLimits {
+        // A container's next process has the same label, and must not have the permits of this one.
+        let process = format!("{}/{}", process::label(), Uuid::now_v7().simple());
+        let (limits, when_away) = (settings.limits.clone(), settings.fleet.when_away);
+        let fleet = Arc::new(Fleet::new(process, limits, when_away));
+        self.fleet = Some(fleet.clone());
+        let keeping = fleet::keeper::keep(fleet.clone(), store.clone());
+        KeptLimits {
+            keeping: tasks::spawn(tasks::watched(&self.broken, keeping)),
+            fleet,
+            store,
+        }
+    }
+
+    /// Creates spans from now on, if the settings export any, and traces and counts the messages
+    /// that are sent.
+    fn trace(
+        &mut self,
+        settings: &Settings,
+        backends: &Backends,
+    ) -> Result<traces::RunningExport, Problem> {
+        let (tracer, exporting) = traces::start(&settings.otlp)?;
+        self.tracer = tracer;
+        self.sent = backends.sent();
+        backends.trace(self.tracer.clone());
+        Ok(exporting)
     }
 
     /// Returns the meter of a queue.

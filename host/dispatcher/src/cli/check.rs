@@ -2,7 +2,7 @@
 
 use super::{LooseArguments, block_on, flags, output};
 use crate::app;
-use crate::app::build::records;
+use crate::app::build::{fleet, records};
 use crate::error::Failure;
 use dispatcher_config as config;
 use dispatcher_telemetry::log;
@@ -43,11 +43,15 @@ pub(super) fn run(typed: LooseArguments) -> Result<(), Failure> {
             .collect();
         let plugin = &route.plugin.code;
         let remembered = records::describe(&settings, route);
+        let more = remembered
+            .into_iter()
+            .chain(fleet::describe(&settings, route));
+        let more: Vec<String> = more.map(|words| format!("; {words}")).collect();
         output::note(format!(
             "ok: route {}: {} -> {plugin}{}",
             route.name,
             queues.join(", "),
-            remembered.map_or_else(String::new, |words| format!("; {words}"))
+            more.concat()
         ));
     }
     Ok(())

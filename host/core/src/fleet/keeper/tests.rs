@@ -94,7 +94,9 @@ async fn permit(fleet: &Arc<Fleet>) -> FleetPermit {
 fn simulated(test: impl Future<Output = ()>) {
     let simulation = Simulation::begin(Timestamp(1_800_000_000_000));
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .on_thread_park(|| drop(simulated::advance()))
+        .on_thread_park(|| {
+            simulated::advance();
+        })
         .build()
         .expect("a runtime");
     runtime.block_on(test);

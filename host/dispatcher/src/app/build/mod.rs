@@ -1,6 +1,7 @@
 //! Builds the parts that settings name. Receives no messages; reports every problem at once.
 
 pub mod backends;
+pub mod fleet;
 pub mod grants;
 pub mod later;
 pub mod outlet;
@@ -17,6 +18,7 @@ use dispatcher_aws as aws;
 use dispatcher_config::name::QueueName;
 use dispatcher_config::problem::Problem;
 use dispatcher_config::{MetricsSink, Route, Settings, ShedAction, UnmatchedAction};
+use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::memory;
 use dispatcher_core::memory::Budget;
@@ -46,6 +48,8 @@ pub struct Parts {
     pub loader: Loader,
     /// The limit on the bytes of messages that may be held.
     pub budget: Arc<Budget>,
+    /// The store of limits that hold for all processes together, if a route has any.
+    pub fleet: Option<Arc<dyn FleetStore>>,
 }
 
 /// Opens every queue and loads every plugin of the settings, or returns every problem. `spawn` runs
@@ -77,6 +81,7 @@ pub async fn parts(
         opened.push(open_queues(backends, route, &budget, &mut problems).await);
     }
     let records = records::open(settings, backends, &mut problems).await;
+    let fleet = fleet::open(settings, backends, &mut problems).await;
     let mut handlers = Vec::new();
     let started = Loader::start(settings, backends.clone(), counters, spawn, over);
     let loader = started.map_err(|problem| problems.push(problem)).ok();
@@ -115,6 +120,7 @@ pub async fn parts(
         routes,
         loader,
         budget,
+        fleet,
     })
 }
 

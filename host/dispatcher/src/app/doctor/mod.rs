@@ -1,6 +1,7 @@
 //! Finds risks of a run by inspecting its real queues and functions. Receives no message and
 //! invokes no function. Pure functions judge the findings.
 
+mod limits;
 mod repeats;
 
 use super::build::{Backends, OpenTerms, records};
@@ -99,6 +100,7 @@ pub async fn look(settings: &Settings, measured: &[RouteDurations]) -> Vec<Findi
         let grace = settings.program.shutdown_grace;
         findings.extend(repeats::of_route(route, measured, grace));
     }
+    findings.extend(limits::look(settings, &backends).await);
     let (controls, _) = live::shared(&backends, settings.queue_names()).await;
     findings.extend(
         controls
@@ -147,7 +149,10 @@ async fn queues(settings: &Settings, backends: &Backends) -> Vec<Vec<Finding>> {
                 return Vec::new();
             };
             let kept = dead_letters_kept(backends, &*opened).await;
-            of_queue(route, name, opened.identity(), kept.as_ref())
+            let seen = opened.identity();
+            let mut findings = of_queue(route, name, seen, kept.as_ref());
+            findings.extend(limits::of_redrive(settings, route, name, seen));
+            findings
         });
         findings.extend(tasks::all(looks.collect()).await);
     }

@@ -14,7 +14,7 @@ pub(super) fn settings(list: &[(&str, &str)]) -> Settings {
     settings
 }
 
-fn seen() -> Identity {
+pub(super) fn seen() -> Identity {
     Identity {
         name: "payments".into(),
         source: "arn:aws:sqs:eu-west-1:123456789012:payments".into(),

@@ -1,0 +1,83 @@
+//! Opens the store of the limits that hold for all processes together, if a route has any, and
+//! describes it.
+
+use super::Backends;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::{FleetPlace, Route, Settings};
+use dispatcher_core::clock;
+use dispatcher_core::error_kind::{CallError, ErrorKind};
+use dispatcher_core::fleet::FleetStore;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most time for the first answer of the store.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Opens the store, if any route has limits.
+pub async fn open(
+    settings: &Settings,
+    opened: &Backends,
+    problems: &mut Vec<Problem>,
+) -> Option<Arc<dyn FleetStore>> {
+    let mut routes = settings.routes.iter();
+    let route = routes.find(|route| !route.limits.is_empty())?;
+    let Some(place) = &settings.fleet.store else {
+        let found = "limits in a binary without the embedded backend, which is their default store";
+        let wanted = "a store in [fleet], or a binary with all features";
+        problems.push(Problem::new(&route.at, found, wanted));
+        return None;
+    };
+    match reach(place, opened).await {
+        Ok(store) => Some(store),
+        Err(error) => {
+            let found = format!("the store of limits {place}: {error}");
+            let problem = Problem::new(&route.at, found, "");
+            problems.push(match error.kind {
+                ErrorKind::Transient | ErrorKind::Unreachable => problem.unreachable(),
+                ErrorKind::NotFound | ErrorKind::AccessDenied | ErrorKind::Invalid => problem,
+            });
+            None
+        }
+    }
+}
+
+/// Opens the store, and reads a record to see whether it answers.
+pub async fn reach(
+    place: &FleetPlace,
+    opened: &Backends,
+) -> Result<Arc<dyn FleetStore>, CallError> {
+    let reached = async {
+        let client = opened.client(place.backend).await?;
+        let store = client.fleet(&place.name).await?;
+        store.read(&["start".to_owned()]).await?;
+        Ok(store)
+    };
+    tokio::select! {
+        biased; // for an answer just in time
+        store = reached => store,
+        () = clock::sleep_until(Some(clock::now() + PATIENCE)) => Err(CallError {
+            kind: ErrorKind::Unreachable,
+            message: format!("no answer within {} s", PATIENCE.as_secs()),
+        }),
+    }
+}
+
+/// Describes the limits of a route, and which processes keep to them together. Returns `None` if it
+/// has none.
+pub fn describe(settings: &Settings, route: &Route) -> Option<String> {
+    let place = settings.fleet.store.as_ref()?;
+    let names: Vec<&str> = settings
+        .limits_of(route)
+        .map(|limit| limit.name.as_str())
+        .collect();
+    if names.is_empty() {
+        return None;
+    }
+    let shared = if place.backend.facts().is_embedded {
+        "the processes on this machine with this data folder"
+    } else {
+        "all processes that use this store"
+    };
+    let names = names.join(", ");
+    Some(format!("limits {names} in {place}, kept by {shared}"))
+}
