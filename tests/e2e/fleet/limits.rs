@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// The settings of a process that forwards to a service under these limits.
 fn settings(service: &JobService, limits: &str) -> String {
     format!(
-        "[dispatcher]\nconcurrency = 20\nvisibility = 5\n\n{limits}\n[[route]]\nqueues = [\"default\"]\n\
-         forward = \"{}\"\nlimits = [\"api\"]\n",
+        "{limits}\n[[route]]\nqueues = [\"local:default\"]\nplugin = \"api\"\nlimits = [\"api\"]\n\
+         concurrency = 20\nvisibility = 5\n\n[plugin.api]\nforward = \"{}\"\n",
         service.url()
     )
 }

@@ -16,7 +16,7 @@ use crate::job::{FinishedJob, Job, JobEnding, Outbox, hand_on};
 use crate::message::{Message, Outcome, Verdict};
 use crate::queue::last_first;
 use crate::scheduler::shared::SharedScheduler;
-use crate::scheduler::{Conclusion, EndedJob, FinishedAttempt, MessageFate, Start};
+use crate::scheduler::{Conclusion, EndedJob, FinishedAttempt, LimitEffects, MessageFate, Start};
 use crate::spans::QueueSpans;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::events::ReasonKind;
@@ -110,7 +110,7 @@ impl Executor {
     /// Call it whenever jobs arrived or may start, or a queue turned out to be empty.
     pub fn start_workers(self: &Arc<Self>) {
         let now = clock::now();
-        let (expired, overtaking, deferred, hired) = {
+        let (expired, overtaking, effects, hired) = {
             let mut scheduler = self.scheduler.lock();
             // After the halt a worker would start nothing, and its end would only request another.
             let hired = if self.halt.is_cancelled() {
@@ -119,10 +119,10 @@ impl Executor {
                 scheduler.reserve_workers(now)
             };
             let (expired, overtaking) = (scheduler.expired(now), scheduler.overtaking());
-            (expired, overtaking, scheduler.deferred(), hired)
+            (expired, overtaking, scheduler.limit_effects(), hired)
         };
         self.shed(expired);
-        self.defer(deferred);
+        self.defer(effects);
         self.release(overtaking, now);
         for _ in 0..hired {
             self.workers.run(self.clone().work(), || {
@@ -170,9 +170,13 @@ impl Executor {
         }
     }
 
-    /// Releases messages for a while, because too many wait for limits of the fleet.
-    fn defer(&self, deferred: Vec<(usize, Job, Duration)>) {
-        for (lane, job, after) in deferred {
+    /// Releases messages for a while, because too many wait for limits of the fleet, and receives
+    /// others in the place of those that wait.
+    fn defer(&self, effects: LimitEffects<Job>) {
+        if effects.replan {
+            self.scheduler.replan.notify_one();
+        }
+        for (lane, job, after) in effects.deferred {
             self.meters[lane].deferred.one();
             // Messages that go back together come again at different times.
             let after = after.mul_f64(1.0 + fastrand::f64());
@@ -191,13 +195,18 @@ impl Executor {
         // The code that sets the halt also releases the jobs that wait then.
         while !self.halt.is_cancelled() {
             let now = clock::now();
-            let (expired, next, deferred, others) = {
+            let (expired, next, effects, others) = {
                 let mut scheduler = self.scheduler.lock();
                 let (expired, next) = (scheduler.expired(now), scheduler.next_jobs(now));
-                (expired, next, scheduler.deferred(), scheduler.has_workers())
+                (
+                    expired,
+                    next,
+                    scheduler.limit_effects(),
+                    scheduler.has_workers(),
+                )
             };
             self.shed(expired);
-            self.defer(deferred);
+            self.defer(effects);
             let Some(start) = next else {
                 hire.ended = true;
                 hire.changed_nothing = !worked && others;

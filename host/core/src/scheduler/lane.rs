@@ -86,6 +86,8 @@ pub(super) struct Lane<J> {
     pub limited: Option<LimitedJobs<J>>,
     /// Jobs that go back to the queue for a while, because too many wait for limits.
     pub deferred: Vec<(J, Duration)>,
+    /// Whether jobs have begun to wait for limits since the room was last planned.
+    pub needs_room: bool,
     /// Groups that wait for the next attempt at their first message, or for its dead-lettering.
     pub blocked: BlockedGroups<J>,
     /// The maximum number of messages of blocked groups that are kept, in addition to those that
@@ -132,6 +134,7 @@ impl<J: WaitingJob> Lane<J> {
             held: HeldMessages::default(),
             limited: None,
             deferred: Vec::new(),
+            needs_room: false,
             blocked: BlockedGroups::default(),
             most_blocked: 0,
             turns: None,
@@ -247,7 +250,7 @@ impl<J: WaitingJob> Lane<J> {
         {
             match limited.admit(job, now) {
                 Admission::Starts(job) => jobs.push(job),
-                Admission::Waits => {}
+                Admission::Waits => self.needs_room = true,
                 Admission::GoesBack(job, after) => self.deferred.push((job, after)),
             }
         }

@@ -131,6 +131,17 @@ pub struct Scheduler<J> {
     has_limits: bool,
 }
 
+/// What must be done because jobs wait for limits of the fleet.
+#[derive(Debug)]
+#[must_use = "returned messages must be released"]
+pub struct LimitEffects<J> {
+    /// Jobs that go back to their queues because too many wait, each with its queue and the time
+    /// for which it is not wanted.
+    pub deferred: Vec<(usize, J, Duration)>,
+    /// Whether the intake must plan again, because jobs that wait leave room for others.
+    pub replan: bool,
+}
+
 impl<J: WaitingJob> Scheduler<J> {
     /// Creates a scheduler that has received nothing and knows nothing about any queue.
     pub fn new(rules: Rules) -> Self {
@@ -325,18 +336,28 @@ impl<J: WaitingJob> Scheduler<J> {
         lanes.for_each(drop);
     }
 
-    /// Takes out the jobs that go back to their queues because too many wait for limits, each with
-    /// its queue and the time for which it is not wanted.
-    #[must_use = "returned messages must be released"]
-    pub fn deferred(&mut self) -> Vec<(usize, J, Duration)> {
+    /// Returns what must be done because jobs wait for limits. Call it after `next_jobs` and
+    /// `plan`.
+    pub fn limit_effects(&mut self) -> LimitEffects<J> {
+        let mut effects = LimitEffects {
+            deferred: Vec::new(),
+            replan: false,
+        };
         if !self.has_limits {
-            return Vec::new();
+            return effects;
         }
-        let deferred = self.lanes.change_active(|index, lane| {
-            let out = std::mem::take(&mut lane.deferred).into_iter();
-            out.map(move |(job, after)| (index, job, after))
+        let lanes = self.lanes.change_active(|index, lane| {
+            let deferred = std::mem::take(&mut lane.deferred);
+            (index, deferred, std::mem::take(&mut lane.needs_room))
         });
-        deferred.flatten().collect()
+        for (index, deferred, needs_room) in lanes {
+            let deferred = deferred.into_iter();
+            effects
+                .deferred
+                .extend(deferred.map(|(job, after)| (index, job, after)));
+            effects.replan |= needs_room;
+        }
+        effects
     }
 
     fn competing(&self) -> Vec<usize> {

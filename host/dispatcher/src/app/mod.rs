@@ -153,12 +153,12 @@ pub async fn run(
     let (replacing, wishes) = replace::start(loader, replaceable(&built, &shared.plugins), over);
     doctor::warnings(&settings, &backends, true).await;
     let operations: Arc<OnceLock<Arc<dyn Operations>>> = Arc::default();
+    let limits = fleet.map(|store| shared.keep_limits(&settings, store));
     let watched = WatchedRun::new(&settings, &shared);
     let watching = observe::start(watched, wishes.clone(), &access, &operations)
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
-    let limits = fleet.map(|store| shared.keep_limits(&settings, store));
     shared.controls = live::read(&backends, &settings).await;
     let schedules = Arc::new(Schedules::new(backends, settings.schedule_table.clone()));
     let scheduling = schedule::start(&settings, &schedules, &shared).await;
