@@ -310,7 +310,6 @@ mod tests {
             ]),
             weight: LimitWeight::Fixed(3),
             shadow: true,
-            ..spare.clone()
         };
         assert_eq!(settings.limits, [plain, api, customer, spare]);
         let of_routes: Vec<_> = settings.routes.iter().map(|route| &*route.limits).collect();
