@@ -12,7 +12,11 @@ const HOMES: &[(&str, &[&str])] = &[
     ("aws_sdk_sqs", &["backends/sqs/queue/"]),
     (
         "aws_sdk_dynamodb",
-        &["backends/dynamodb/queue/", "backends/dynamodb/schedule/"],
+        &[
+            "backends/dynamodb/queue/",
+            "backends/dynamodb/schedule/",
+            "backends/dynamodb/fleet/",
+        ],
     ),
     ("aws_sdk_lambda", &["aws/"]),
     ("aws_sdk_cloudwatch", &["aws/"]),
@@ -23,11 +27,17 @@ const HOMES: &[(&str, &[&str])] = &[
             "backends/sqs/queue/",
             "backends/dynamodb/queue/",
             "backends/dynamodb/schedule/",
+            "backends/dynamodb/fleet/",
         ],
     ),
     (
         "aws_smithy",
-        &["aws/", "backends/sqs/queue/", "backends/dynamodb/queue/"],
+        &[
+            "aws/",
+            "backends/sqs/queue/",
+            "backends/dynamodb/queue/",
+            "backends/dynamodb/fleet/",
+        ],
     ),
     (
         "hyper_util",
@@ -56,6 +66,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "backends/local/idempotency/",
             "backends/local/schedule/",
             "backends/local/keyvalue/",
+            "backends/local/fleet/",
         ],
     ),
     ("croner", &["core/schedule/cron/mod.rs"]),
@@ -85,6 +96,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "backends/redis/queue/",
             "backends/redis/schedule/",
             "backends/redis/keyvalue/",
+            "backends/redis/fleet/",
         ],
     ),
     ("rustls::", &["backends/redis/server/", "aws/trust.rs"]),

@@ -253,3 +253,26 @@ macro_rules! fleet_stores {
 }
 
 fleet_stores!(local, redis, cluster, dynamodb);
+
+#[tokio::test]
+async fn fleets_of_different_names_share_nothing() {
+    let (server, prefix) = (RedisServer::shared(), RedisServer::fresh_name("fleet"));
+    let [one, other] =
+        ["a", "b"].map(|name| RedisFleet::new(&server.url(), &prefix, name).expect("an address"));
+    assert!(replace(&one, &[change("l", None, "1", MINUTE)]).await);
+    assert_eq!(texts(&other, &["l"]).await, [None]);
+    one.publish("p", "a", MINUTE).await.expect("published");
+    assert_eq!(other.published().await.expect("read"), []);
+}
+
+#[tokio::test]
+async fn missing_table_is_reported_with_the_commands_that_create_it() {
+    let table = RedisServer::fresh_name("fleet");
+    let fleet = DynamoFleet::connect(&configuration(&MiniStack::shared().url()), &table);
+    let error = fleet.read(&["l".into()]).await.expect_err("no table");
+    assert_eq!(error.kind, ErrorKind::NotFound);
+    for command in ["create-table", "update-time-to-live"] {
+        let command = format!("aws dynamodb {command} --table-name {table}");
+        assert!(error.message.contains(&command), "{}", error.message);
+    }
+}

@@ -96,6 +96,11 @@ impl Settings {
         route.limits.iter().map(|index| &self.limits[*index])
     }
 
+    /// Whether any route has limits.
+    pub fn is_limited(&self) -> bool {
+        self.routes.iter().any(|route| !route.limits.is_empty())
+    }
+
     /// Iterates over the limits that no route has.
     pub fn unused_limits(&self) -> impl Iterator<Item = &Limit> {
         let limits = self.limits.iter().enumerate();

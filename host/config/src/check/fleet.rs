@@ -310,7 +310,6 @@ mod tests {
             ]),
             weight: LimitWeight::Fixed(3),
             shadow: true,
-            ..spare.clone()
         };
         assert_eq!(settings.limits, [plain, api, customer, spare]);
         let of_routes: Vec<_> = settings.routes.iter().map(|route| &*route.limits).collect();
@@ -332,142 +331,145 @@ mod tests {
         );
     }
 
+    /// Files with one problem each, with its line and its words.
+    const REFUSED: &[(&str, usize, &str)] = &[
+        (
+            "[limit.a]\nshadow = true",
+            3,
+            "limit `a` limits nothing; wanted a rate, a concurrency, or both",
+        ),
+        (
+            "[limit.Api]\nrate = '1/s'",
+            3,
+            "`Api` cannot name a limit; wanted 1 to 64 of",
+        ),
+        ("[limit.'']\nrate = '1/s'", 3, "`` cannot name a limit"),
+        (
+            "[limit.a]\nburst = 2\nconcurrency = 1",
+            4,
+            "`burst` without a rate; wanted a rate as well",
+        ),
+        (
+            "[limit.a]\nrate = '1/s'\nburst = 0",
+            5,
+            "`0` is out of range; wanted 1 to 1000000",
+        ),
+        ("[limit.a]\nrate = 'fast'", 4, "`fast` is not a rate"),
+        (
+            "[limit.a]\nconcurrency = 1.5",
+            4,
+            "`1.5` is not a whole number",
+        ),
+        (
+            "[limit.a]\nconcurrency = 3\nweight = 4",
+            5,
+            "a weight of 4, above the concurrency or the burst; wanted",
+        ),
+        (
+            "[limit.a]\nrate = '3/s'\nweight = 4",
+            5,
+            "a weight of 4, above the concurrency or the burst; wanted",
+        ),
+        (
+            "[limit.a]\nconcurrency = 3\nweight = 0",
+            5,
+            "`0` is out of range",
+        ),
+        (
+            "[limit.a]\nconcurrency = 3\nweight = 1.5",
+            5,
+            "`1.5` is not a whole number",
+        ),
+        (
+            "[limit.a]\nconcurrency = 3\nweight = ''",
+            5,
+            "it is empty; wanted the name of an attribute",
+        ),
+        (
+            "[limit.a]\nconcurrency = 3\nkey = ''",
+            5,
+            "it is empty; wanted the name of an attribute",
+        ),
+        (
+            "[limit.a]\nconcurrency = 3\nkey = 'k'\nweight = 2\noverride.b = { concurrency = 1 }",
+            6,
+            "above the concurrency or the burst for `b`",
+        ),
+        (
+            "[limit.a]\nconcurrency = 3\noverride.b = { concurrency = 1 }",
+            5,
+            "an override in a limit without keys; wanted a key as well",
+        ),
+        (
+            "[limit.a]\nconcurrency = 3\nkey = 'k'\noverride.b = { burst = 1 }",
+            6,
+            "`burst` without a rate",
+        ),
+        (
+            "[limit.a]\nconcurrency = 3\nkey = 'k'\noverride.b = {}",
+            6,
+            "`override.b` is empty; wanted rate, burst, concurrency",
+        ),
+        (
+            "[limit.a]\nconcurrency = 3\nkey = 'k'\noverride.b = 3",
+            6,
+            "`override.b` is a number; wanted a table",
+        ),
+        (
+            "[limit.a]\nconcurrency = 3\nkey = 'k'\noverride.b = { weight = 3 }",
+            6,
+            "unknown key `weight` in `override.b`",
+        ),
+        (
+            "[limit.a]\nconcurrency = 3\nkey = 'k'\noverride.'' = { rate = '1/s', burst = 3 }",
+            6,
+            "`` has 0 bytes and cannot be a key; wanted a key of 1 to 128 bytes",
+        ),
+        (
+            "[limit.a]\nrat = '1/s'\nconcurrency = 1",
+            4,
+            "unknown key `rat` in [limit.a]",
+        ),
+        (
+            "[limit.a]\nrate = '1/s'\n[[route]]\nlimits = ['a', 'aa']",
+            6,
+            "no limit `aa`; wanted the name of a [limit.NAME]",
+        ),
+        (
+            "[limit.a]\nrate = '1/s'\n[[route]]\nlimits = ['a', 'a']",
+            6,
+            "`a` appears twice",
+        ),
+        (
+            "[limit.a]\nrate = '1/s'\nkey = 'group'\n[[route]]\nqueues = ['dynamodb:Tasks']\nlimits = ['a']",
+            8,
+            "`a` counts by group, and the route's messages have none",
+        ),
+        (
+            "[fleet]\nstore = 'sqs:a'",
+            4,
+            "the backend `sqs` stores no limits",
+        ),
+        (
+            "[fleet]\nwhen-away = 'open'",
+            4,
+            "`open` is not known; wanted closed or share",
+        ),
+        (
+            "[fleet]\nstores = 'redis:'",
+            4,
+            "unknown key `stores` in [fleet]; wanted store, when-away; did you mean `store`?",
+        ),
+    ];
+
     #[test]
     fn refused_limits_are_named_with_their_lines() {
         let long = format!(
             "[limit.a]\nrate = '1/s'\nkey = 'k'\noverride.{}.burst = 2",
             "k".repeat(129)
         );
-        for (text, at, found) in [
-            (
-                "[limit.a]\nshadow = true",
-                3,
-                "limit `a` limits nothing; wanted a rate, a concurrency, or both",
-            ),
-            (
-                "[limit.Api]\nrate = '1/s'",
-                3,
-                "`Api` cannot name a limit; wanted 1 to 64 of",
-            ),
-            ("[limit.'']\nrate = '1/s'", 3, "`` cannot name a limit"),
-            (
-                "[limit.a]\nburst = 2\nconcurrency = 1",
-                4,
-                "`burst` without a rate; wanted a rate as well",
-            ),
-            (
-                "[limit.a]\nrate = '1/s'\nburst = 0",
-                5,
-                "`0` is out of range; wanted 1 to 1000000",
-            ),
-            ("[limit.a]\nrate = 'fast'", 4, "`fast` is not a rate"),
-            (
-                "[limit.a]\nconcurrency = 1.5",
-                4,
-                "`1.5` is not a whole number",
-            ),
-            (
-                "[limit.a]\nconcurrency = 3\nweight = 4",
-                5,
-                "a weight of 4, above the concurrency or the burst; wanted",
-            ),
-            (
-                "[limit.a]\nrate = '3/s'\nweight = 4",
-                5,
-                "a weight of 4, above the concurrency or the burst; wanted",
-            ),
-            (
-                "[limit.a]\nconcurrency = 3\nweight = 0",
-                5,
-                "`0` is out of range",
-            ),
-            (
-                "[limit.a]\nconcurrency = 3\nweight = 1.5",
-                5,
-                "`1.5` is not a whole number",
-            ),
-            (
-                "[limit.a]\nconcurrency = 3\nweight = ''",
-                5,
-                "it is empty; wanted the name of an attribute",
-            ),
-            (
-                "[limit.a]\nconcurrency = 3\nkey = ''",
-                5,
-                "it is empty; wanted the name of an attribute",
-            ),
-            (
-                "[limit.a]\nconcurrency = 3\nkey = 'k'\nweight = 2\noverride.b = { concurrency = 1 }",
-                6,
-                "above the concurrency or the burst for `b`",
-            ),
-            (
-                "[limit.a]\nconcurrency = 3\noverride.b = { concurrency = 1 }",
-                5,
-                "an override in a limit without keys; wanted a key as well",
-            ),
-            (
-                "[limit.a]\nconcurrency = 3\nkey = 'k'\noverride.b = { burst = 1 }",
-                6,
-                "`burst` without a rate",
-            ),
-            (
-                "[limit.a]\nconcurrency = 3\nkey = 'k'\noverride.b = {}",
-                6,
-                "`override.b` is empty; wanted rate, burst, concurrency",
-            ),
-            (
-                "[limit.a]\nconcurrency = 3\nkey = 'k'\noverride.b = 3",
-                6,
-                "`override.b` is a number; wanted a table",
-            ),
-            (
-                "[limit.a]\nconcurrency = 3\nkey = 'k'\noverride.b = { weight = 3 }",
-                6,
-                "unknown key `weight` in `override.b`",
-            ),
-            (
-                "[limit.a]\nconcurrency = 3\nkey = 'k'\noverride.'' = { rate = '1/s', burst = 3 }",
-                6,
-                "`` has 0 bytes and cannot be a key; wanted a key of 1 to 128 bytes",
-            ),
-            (&long, 6, "has 129 bytes and cannot be a key"),
-            (
-                "[limit.a]\nrat = '1/s'\nconcurrency = 1",
-                4,
-                "unknown key `rat` in [limit.a]",
-            ),
-            (
-                "[limit.a]\nrate = '1/s'\n[[route]]\nlimits = ['a', 'aa']",
-                6,
-                "no limit `aa`; wanted the name of a [limit.NAME]",
-            ),
-            (
-                "[limit.a]\nrate = '1/s'\n[[route]]\nlimits = ['a', 'a']",
-                6,
-                "`a` appears twice",
-            ),
-            (
-                "[limit.a]\nrate = '1/s'\nkey = 'group'\n[[route]]\nqueues = ['dynamodb:Tasks']\nlimits = ['a']",
-                8,
-                "`a` counts by group, and the route's messages have none",
-            ),
-            (
-                "[fleet]\nstore = 'sqs:a'",
-                4,
-                "the backend `sqs` stores no limits",
-            ),
-            (
-                "[fleet]\nwhen-away = 'open'",
-                4,
-                "`open` is not known; wanted closed or share",
-            ),
-            (
-                "[fleet]\nstores = 'redis:'",
-                4,
-                "unknown key `stores` in [fleet]; wanted store, when-away; did you mean `store`?",
-            ),
-        ] {
+        let more = [(&*long, 6, "has 129 bytes and cannot be a key")];
+        for (text, at, found) in REFUSED.iter().copied().chain(more) {
             let (_, problems) = read(text);
             assert_eq!(problems.len(), 1, "{text}: {problems:?}");
             assert!(

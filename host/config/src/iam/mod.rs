@@ -101,13 +101,14 @@ fn use_queues(settings: &Settings, partition: &str) -> Vec<Statement> {
 
 /// Returns the statement for the store of limits, if a route has limits.
 fn keep_limits(settings: &Settings, partition: &str) -> Option<Statement> {
+    if !settings.is_limited() {
+        return None;
+    }
     let place = settings.fleet.store.as_ref()?;
-    let mut routes = settings.routes.iter();
-    let is_used = routes.any(|route| !route.limits.is_empty());
     let config = settings.stores.config_of(place.backend.name());
     let backend = place.backend;
     let wanted = backend.permission(&place.name, Purpose::Fleet, partition, &config);
-    merged(wanted.filter(|_| is_used).into_iter())
+    merged(wanted.into_iter())
 }
 
 /// Lists the queues in the settings with their purpose.

@@ -261,3 +261,29 @@ fn deleting_done_tasks_of_a_table_needs_one_action_more() {
     assert!(of_table("delete").contains("dynamodb:DeleteItem"));
     assert!(!of_table("keep").contains("dynamodb:DeleteItem"));
 }
+
+#[test]
+fn store_of_limits_needs_its_table_if_a_route_has_limits() {
+    let of_limits = |limits: &str| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("dispatcher.toml");
+        let text = format!(
+            "[fleet]\nstore = \"dynamodb:Limits\"\n[limit.api]\nrate = \"1/s\"\n\
+             [plugin.forward]\nfunction = \"f\"\n\
+             [[route]]\nqueues = [\"payments\"]\nlimits = [{limits}]\n"
+        );
+        std::fs::write(&file, text).expect("it can be written");
+        of(&[("config", file.to_str().expect("a path of UTF-8"))])
+    };
+    let limited = of_limits("\"api\"");
+    for part in [
+        "KeepLimits",
+        "dynamodb:BatchGetItem",
+        "dynamodb:PutItem",
+        "dynamodb:Query",
+        "arn:aws:dynamodb:*:*:table/Limits\"",
+    ] {
+        assert!(limited.contains(part), "{part}: {limited}");
+    }
+    assert!(!of_limits("").contains("dynamodb"));
+}

@@ -329,3 +329,20 @@ impl Intercept for DateReader {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_that_create_the_table_are_one_line() {
+        let commands = to_create("Limits");
+        assert!(
+            !commands.contains('\n') && !commands.contains("  "),
+            "{commands}"
+        );
+        for part in ["AttributeName=name,KeyType=RANGE", "AttributeName=ends"] {
+            assert!(commands.contains(part), "{commands}");
+        }
+    }
+}

@@ -17,7 +17,7 @@ use dispatcher_sqlite::{Call, Caller, CommitError, Database, GroupWriter, Schema
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
-use steps::{Answer, Asked};
+use steps::{FleetAnswer, FleetCall};
 
 const SCHEMA: Schema = Schema {
     // `difl`
@@ -38,7 +38,7 @@ const GROUP: usize = 64;
 /// A fleet of one data folder. Its thread ends when it is dropped.
 pub struct LocalFleet {
     file: PathBuf,
-    calls: Caller<Asked, Result<Answer, CallError>>,
+    calls: Caller<FleetCall, Result<FleetAnswer, CallError>>,
 }
 
 impl LocalFleet {
@@ -61,14 +61,18 @@ impl LocalFleet {
         })
     }
 
-    async fn ask(&self, asked: Asked) -> Result<Answer, CallError> {
+    async fn ask(&self, asked: FleetCall) -> Result<FleetAnswer, CallError> {
         let answer = self.calls.ask(asked).await;
         answer.unwrap_or_else(|why| Err(failed(&self.file, ErrorKind::Transient, &why)))
     }
 }
 
 /// Answers until the last caller is gone.
-fn serve(file: &Path, database: Database, calls: Receiver<Call<Asked, Result<Answer, CallError>>>) {
+fn serve(
+    file: &Path,
+    database: Database,
+    calls: Receiver<Call<FleetCall, Result<FleetAnswer, CallError>>>,
+) {
     let boot = clock::boot().unwrap_or_default();
     let mut writer = GroupWriter::new(database, calls, GROUP);
     while let Some(calls) = writer.gather(None) {
@@ -78,7 +82,7 @@ fn serve(file: &Path, database: Database, calls: Receiver<Call<Asked, Result<Ans
             let answers = calls
                 .iter()
                 .map(|call| steps::answer(transaction, &call.asked, now));
-            answers.collect::<rusqlite::Result<Vec<Answer>>>()
+            answers.collect::<rusqlite::Result<Vec<FleetAnswer>>>()
         });
         match answered {
             Ok(answers) => {
@@ -120,7 +124,7 @@ fn failed(file: &Path, kind: ErrorKind, cause: &dyn std::fmt::Display) -> CallEr
 #[async_trait::async_trait]
 impl FleetStore for LocalFleet {
     async fn read(&self, names: &[String]) -> Result<Snapshot, CallError> {
-        let answer = self.ask(Asked::Read(names.to_vec())).await?;
+        let answer = self.ask(FleetCall::Read(names.to_vec())).await?;
         Ok(Snapshot {
             now: answer.now,
             records: answer.records,
@@ -128,7 +132,7 @@ impl FleetStore for LocalFleet {
     }
 
     async fn replace(&self, changes: &[RecordChange]) -> Result<bool, CallError> {
-        let answer = self.ask(Asked::Replace(changes.to_vec())).await?;
+        let answer = self.ask(FleetCall::Replace(changes.to_vec())).await?;
         Ok(answer.is_changed)
     }
 
@@ -138,11 +142,11 @@ impl FleetStore for LocalFleet {
         summary: &str,
         keep_for: Duration,
     ) -> Result<(), CallError> {
-        let asked = Asked::Publish(process.to_owned(), summary.to_owned(), keep_for);
+        let asked = FleetCall::Publish(process.to_owned(), summary.to_owned(), keep_for);
         self.ask(asked).await.map(drop)
     }
 
     async fn published(&self) -> Result<Vec<(String, String)>, CallError> {
-        Ok(self.ask(Asked::Published).await?.summaries)
+        Ok(self.ask(FleetCall::Published).await?.summaries)
     }
 }

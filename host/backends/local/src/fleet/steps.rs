@@ -16,7 +16,7 @@ pub(super) const TABLES: &str = "
 const SWEPT: u32 = 20;
 
 /// A call of the store.
-pub(super) enum Asked {
+pub(super) enum FleetCall {
     Read(Vec<String>),
     Replace(Vec<RecordChange>),
     Publish(String, String, Duration),
@@ -25,7 +25,7 @@ pub(super) enum Asked {
 
 /// The answer to a call. Only what was asked is filled.
 #[derive(Default)]
-pub(super) struct Answer {
+pub(super) struct FleetAnswer {
     pub(super) now: u64,
     pub(super) records: Vec<Option<String>>,
     pub(super) is_changed: bool,
@@ -57,23 +57,27 @@ pub(super) fn begin(connection: &Connection, boot: &str, now: u64) -> rusqlite::
 }
 
 /// Answers a call.
-pub(super) fn answer(connection: &Connection, asked: &Asked, now: u64) -> rusqlite::Result<Answer> {
-    let mut answer = Answer {
+pub(super) fn answer(
+    connection: &Connection,
+    asked: &FleetCall,
+    now: u64,
+) -> rusqlite::Result<FleetAnswer> {
+    let mut answer = FleetAnswer {
         now,
-        ..Answer::default()
+        ..FleetAnswer::default()
     };
     match asked {
-        Asked::Read(names) => {
+        FleetCall::Read(names) => {
             let read = names.iter().map(|name| record(connection, name, now));
             answer.records = read.collect::<rusqlite::Result<_>>()?;
         }
-        Asked::Replace(changes) => answer.is_changed = replace(connection, changes, now)?,
-        Asked::Publish(process, summary, keep_for) => {
+        FleetCall::Replace(changes) => answer.is_changed = replace(connection, changes, now)?,
+        FleetCall::Publish(process, summary, keep_for) => {
             connection
                 .prepare_cached("INSERT OR REPLACE INTO processes VALUES (?1, ?2, ?3)")?
                 .execute(params![process, summary, ends(now, *keep_for)])?;
         }
-        Asked::Published => {
+        FleetCall::Published => {
             let mut query = connection.prepare_cached("SELECT name, summary FROM processes")?;
             let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
             answer.summaries = rows.collect::<rusqlite::Result<_>>()?;

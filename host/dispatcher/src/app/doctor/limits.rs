@@ -18,9 +18,8 @@ pub(super) async fn look(settings: &Settings, backends: &Backends) -> Vec<Findin
         Finding::new(Level::Warn, &about, "no route names it among its limits")
     });
     let mut findings: Vec<Finding> = unused.collect();
-    let mut routes = settings.routes.iter();
-    let is_used = routes.any(|route| !route.limits.is_empty());
-    if let Some(place) = settings.fleet.store.as_ref().filter(|_| is_used)
+    if let Some(place) = &settings.fleet.store
+        && settings.is_limited()
         // `check` reports a store that does not answer.
         && fleet::reach(place, backends).await.is_ok()
     {
