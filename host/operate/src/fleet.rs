@@ -170,6 +170,21 @@ answers! {
 const MOST_KEYS: usize = 10;
 
 impl FleetView {
+    /// Says which processes these are.
+    #[must_use]
+    pub fn scope_line(&self) -> String {
+        let (count, store) = (self.processes.len(), &self.store);
+        let processes = if count == 1 { "process" } else { "processes" };
+        match &*self.scope {
+            "all-processes" => format!("{count} {processes} of the fleet in {store}"),
+            "this-machine" => format!(
+                "This machine only: {count} {processes} with the same data folder; the store of \
+                 [fleet] joins machines"
+            ),
+            _ => "This process only: it has no store for a fleet".to_owned(),
+        }
+    }
+
     /// Adds the processes, what differs between them, and the sums.
     #[must_use]
     pub fn of(self, summaries: &[(String, Summary)]) -> Self {
@@ -262,6 +277,22 @@ fn difference(
         what: what.into(),
         values: values.collect(),
     })
+}
+
+impl FleetDifference {
+    /// Says what differs, and in how many processes.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let values = self.values.iter().map(|value| {
+            let first = value.processes.first().map_or("", String::as_str);
+            match value.processes.len() {
+                1 => format!("{} in {first}", value.value),
+                all => format!("{} in {all} processes", value.value),
+            }
+        });
+        let values = values.collect::<Vec<_>>().join(", ");
+        format!("The {} differs: {values}", self.what)
+    }
 }
 
 impl FleetQueue {

@@ -162,7 +162,7 @@ fn pause_asks_first_and_says_who_obeys() {
     };
     assert_eq!(action.path, "/api/v1/queues/local%3Ab/resume");
     model.notify(action.done, false, at(12));
-    assert!(screen(&model, at(13)).contains("local:b resumed in this process"));
+    assert!(screen(&model, at(13)).contains("local:b resumed on this machine only"));
     assert!(screen(&model, at(30)).contains("q quit"), "the keys again");
 }
 
