@@ -303,3 +303,145 @@ async fn within<T>(call: impl Future<Output = Result<T, CallError>>) -> Result<T
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dispatcher_core::control::ControlChange;
+    use dispatcher_core::fleet::{RecordChange, Snapshot};
+
+    /// A store of one record, which may be away or full.
+    #[derive(Default)]
+    struct OneRecord {
+        record: Mutex<Option<String>>,
+        summaries: Mutex<Vec<(String, String)>>,
+        is_away: Mutex<bool>,
+    }
+
+    impl OneRecord {
+        fn answer<T>(&self, answer: T) -> Result<T, CallError> {
+            if *self.is_away.lock() {
+                return Err(CallError {
+                    kind: ErrorKind::Unreachable,
+                    message: "connection refused".to_owned(),
+                });
+            }
+            Ok(answer)
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl FleetStore for OneRecord {
+        async fn read(&self, _: &[String]) -> Result<Snapshot, CallError> {
+            self.answer(Snapshot {
+                now: 1_000,
+                records: vec![self.record.lock().clone()],
+            })
+        }
+
+        async fn replace(&self, changes: &[RecordChange]) -> Result<bool, CallError> {
+            self.answer(())?;
+            *self.record.lock() = changes.first().map(|change| change.text.clone());
+            Ok(true)
+        }
+
+        async fn publish(&self, process: &str, text: &str, _: Duration) -> Result<(), CallError> {
+            self.answer(())?;
+            *self.summaries.lock() = vec![(process.to_owned(), text.to_owned())];
+            Ok(())
+        }
+
+        async fn published(&self) -> Result<Vec<(String, String)>, CallError> {
+            self.answer(self.summaries.lock().clone())
+        }
+    }
+
+    fn link(store: &Arc<OneRecord>) -> FleetLink {
+        FleetLink {
+            store: Some(store.clone()),
+            place: "redis:default".to_owned(),
+            is_shared: true,
+            ..FleetLink::default()
+        }
+    }
+
+    const PAUSED: ControlChange = ControlChange {
+        paused: Some(true),
+        concurrency: None,
+        rate: None,
+        prefetch: None,
+    };
+
+    async fn pause(link: &FleetLink) -> Result<(), CallError> {
+        let mut turn = link.turn().await;
+        let pause = |control: &mut FleetControl, _| {
+            control.change_queue("orders", &PAUSED);
+            Ok(())
+        };
+        link.change(&mut turn, pause).await
+    }
+
+    async fn look(link: &FleetLink) -> bool {
+        link.look(&mut link.turn().await).await
+    }
+
+    #[tokio::test]
+    async fn change_by_one_is_seen_by_the_other() {
+        let store = Arc::default();
+        let [one, other] = [link(&store), link(&store)];
+        assert!(look(&other).await, "the first look");
+        pause(&one).await.expect("stored");
+        assert!(one.control().queue("orders").paused, "it applies at once");
+        assert!(look(&other).await && !look(&other).await);
+        assert!(other.control().queue("orders").paused);
+        assert_eq!(one.reach(), Reach::AllProcesses);
+    }
+
+    #[tokio::test]
+    async fn what_was_known_stays_while_the_store_is_away() {
+        let store: Arc<OneRecord> = Arc::default();
+        let link = link(&store);
+        pause(&link).await.expect("stored");
+        link.publish(Summary::default()).await;
+        assert_eq!(link.processes().await.len(), 1);
+        assert!(link.away().is_none());
+        *store.is_away.lock() = true;
+        assert!(!look(&link).await);
+        assert!(pause(&link).await.is_err());
+        assert!(link.control().queue("orders").paused);
+        *link.listed.lock().await = None;
+        let away = link.away().expect("it is away");
+        assert!(away.why.contains("connection refused"), "{}", away.why);
+        link.publish(Summary::default()).await;
+        let since = link.away().expect("it is still away").since;
+        assert_eq!(since.0, away.since.0, "since the first failure");
+        *store.is_away.lock() = false;
+        look(&link).await;
+        assert!(link.away().is_some(), "the summary is not published yet");
+        link.publish(Summary::default()).await;
+        assert!(link.away().is_none());
+    }
+
+    #[tokio::test]
+    async fn record_of_a_newer_version_changes_nothing() {
+        let store: Arc<OneRecord> = Arc::default();
+        let link = link(&store);
+        pause(&link).await.expect("stored");
+        *store.record.lock() = Some(r#"{"format":7}"#.to_owned());
+        assert!(!look(&link).await);
+        assert!(link.control().queue("orders").paused);
+        let refused = pause(&link).await.expect_err("it is newer");
+        assert!(refused.message.contains("newer version"), "{refused}");
+        assert_eq!(store.record.lock().as_deref(), Some(r#"{"format":7}"#));
+    }
+
+    #[tokio::test]
+    async fn process_without_a_store_is_alone() {
+        let link = FleetLink::default();
+        assert!(!look(&link).await);
+        assert!(pause(&link).await.is_err());
+        link.publish(Summary::default()).await;
+        assert_eq!(link.processes().await.len(), 0);
+        assert_eq!(link.reach(), Reach::ThisProcess);
+    }
+}

@@ -2,10 +2,11 @@
 
 use super::super::fleet_link::{FleetProcesses, Reach};
 use super::super::live::{APPLIED_WITHIN, LiveRoute};
-use super::{RunOperations, backend_failed};
+use super::{RunOperations, call_failed};
 use dispatcher_config::Settings;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
+use dispatcher_core::error_kind::CallError;
 use dispatcher_core::fleet::control::{FleetRequest, LimitChange};
 use dispatcher_core::fleet::summary::{QueueSummary, RequestAnswer, RouteSummary, Summary};
 use dispatcher_core::process;
@@ -250,7 +251,7 @@ impl RunOperations {
         let asked = self
             .live
             .change_fleet(|control, now| control.request(request.clone(), now));
-        let (number, _) = asked.await.map_err(|error| backend_failed(&error))?;
+        let (number, _) = asked.await.map_err(|error| store_failed(&error))?;
         let until = clock::now() + FOUND_WITHIN;
         loop {
             let processes = fleet.processes().await;
@@ -283,7 +284,7 @@ impl RunOperations {
             control.change_limit(limit, change);
             Ok(())
         });
-        changed.await.map_err(|error| backend_failed(&error))?;
+        changed.await.map_err(|error| store_failed(&error))?;
         Ok(controlled(
             limit,
             self.live.fleet.reach(),
@@ -306,12 +307,17 @@ impl RunOperations {
             control.log_level.clone_from(&level);
             Ok(())
         });
-        changed.await.map_err(|error| backend_failed(&error))?;
+        changed.await.map_err(|error| store_failed(&error))?;
         Ok(LogLevelResult {
             level,
             affects: self.live.fleet.reach().word().into(),
         })
     }
+}
+
+/// Reports that the fleet's store could not do what was requested.
+pub(super) fn store_failed(error: &CallError) -> CallProblem {
+    call_failed("The store of the fleet", error)
 }
 
 /// Returns the result of a change of controls.

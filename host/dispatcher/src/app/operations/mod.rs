@@ -336,12 +336,16 @@ pub(super) fn live_number(
 
 /// Reports that a backend could not do what was requested.
 pub(super) fn backend_failed(error: &QueueError) -> CallProblem {
+    call_failed("The queue's backend", error)
+}
+
+fn call_failed(what: &str, error: &QueueError) -> CallProblem {
     let status = match error.kind {
         ErrorKind::Unreachable | ErrorKind::Transient => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::AccessDenied | ErrorKind::Invalid => StatusCode::CONFLICT,
     };
-    CallProblem::new(status, format!("The queue's backend failed: {error}."))
+    CallProblem::new(status, format!("{what} failed: {error}."))
 }
 
 /// Waits for an answer within a time limit.
@@ -632,7 +636,7 @@ impl Site for RunOperations {
             return Err(CallProblem::fields(vec![problem]));
         }
         let changed = self.live.change_route(found, change).await;
-        let (reach, queues) = changed.map_err(|error| backend_failed(&error))?;
+        let (reach, queues) = changed.map_err(|error| fleet::store_failed(&error))?;
         let paused = found.state().route.paused;
         Ok(fleet::controlled(route, reach, paused, queues))
     }
