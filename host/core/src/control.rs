@@ -78,6 +78,18 @@ impl QueueControl {
         control
     }
 
+    /// Returns the controls of two stores together: a pause of either, and the limits of the other
+    /// where this one has none.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            paused: self.paused || other.paused,
+            concurrency: self.concurrency.or(other.concurrency),
+            rate: self.rate.or(other.rate),
+            prefetch: self.prefetch.or(other.prefetch),
+        }
+    }
+
     /// Returns the controls after a change.
     #[must_use]
     pub fn changed(self, change: &ControlChange) -> Self {
@@ -147,6 +159,26 @@ mod tests {
             ("colour", "blue"),
         ];
         assert_eq!(QueueControl::of_fields(texts), QueueControl::default());
+    }
+
+    #[test]
+    fn a_pause_of_either_store_counts() {
+        let paused = QueueControl {
+            paused: true,
+            rate: Some(2.0),
+            ..QueueControl::default()
+        };
+        let limited = QueueControl {
+            rate: Some(1.0),
+            prefetch: Some(0),
+            ..QueueControl::default()
+        };
+        let both = limited.or(paused);
+        assert_eq!(
+            (both.paused, both.rate, both.prefetch),
+            (true, Some(1.0), Some(0))
+        );
+        assert_eq!(QueueControl::default().or(paused), paused);
     }
 
     #[test]

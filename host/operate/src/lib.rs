@@ -1,6 +1,7 @@
 //! The operations on a running program: their declarations, the ports that their sites implement,
 //! the objects of the admin API, and the redrive of messages between queues. Knows no HTTP.
 
+pub mod fleet;
 pub mod messages;
 pub mod objects;
 pub mod operations;

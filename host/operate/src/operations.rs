@@ -3,6 +3,7 @@
 
 use super::problem::{CallProblem, FieldProblem};
 use crate::answers;
+use crate::fleet::FleetView;
 use crate::schema::{Count, Word};
 use crate::site::Site;
 use dispatcher_core::queue::Depth;
@@ -45,7 +46,7 @@ answers! {
         queues: Count,
         /// Maximum messages of one attempt.
         batch_size: Count,
-        /// Whether an operator has paused the whole route, in this process.
+        /// Whether an operator has paused the whole route.
         paused: bool,
         /// Maximum concurrent attempts, now.
         concurrency: LiveNumber,
@@ -96,7 +97,7 @@ answers! {
         /// Who paused it: `queue` or `route`.
         paused_by: Option<String>,
         /// Whether a pause and limits of the queue apply to all processes that read it, because its
-        /// store keeps them; otherwise they apply to this one.
+        /// store or that of the fleet keeps them; otherwise they apply to this machine or process.
         shared: bool,
         /// Maximum concurrent attempts at its messages, besides the route's limit.
         concurrency: LiveNumber,
@@ -331,7 +332,8 @@ answers! {
     pub struct ControlResult {
         /// The queue or route.
         target: String,
-        /// Where it applies: in `all-processes` that read the queue, or in `this-process`.
+        /// Where it applies: in `all-processes` that read the queue or are of the fleet, in those of
+        /// `this-machine` with the same data folder, or in `this-process`.
         affects: Word,
         /// This process.
         process: String,
@@ -486,6 +488,13 @@ pub trait Operations: Site {
 
     /// Returns the processes that receive from the servers of this process's queues.
     async fn workers(&self, limit: usize) -> Result<Vec<WorkerView>, CallProblem>;
+
+    /// Returns all processes of the fleet.
+    async fn fleet(&self) -> Result<FleetView, CallProblem> {
+        Err(CallProblem::not_found(
+            "This process is of no fleet: it runs no route.",
+        ))
+    }
 
     /// Returns the findings of `dispatcher doctor`, and how many seconds old they are.
     async fn findings(&self) -> Result<(Vec<FindingView>, f64), CallProblem>;

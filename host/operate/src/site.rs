@@ -1,12 +1,13 @@
 //! The port on which operations run. A run, `dispatcher local`, and a command with the stores of
 //! queues implement it. Another process runs whole operations over HTTP.
 
+use crate::fleet::{FoundMessages, LogLevelResult};
 use crate::messages::MessageOperations;
 use crate::objects::ReloadResult;
 use crate::operations::{CancelResult, ControlResult, ScheduleResult};
 use crate::problem::{CallProblem, StatusCode};
 use dispatcher_core::control::ControlChange;
-use dispatcher_core::scheduler::live::RouteControl;
+use dispatcher_core::fleet::control::{FleetRequest, LimitChange};
 
 /// The site where operations run. It refuses operations that it does not support. All calls may run
 /// concurrently; those that are not `async` answer from memory.
@@ -32,12 +33,34 @@ pub trait Site: Send + Sync + 'static {
     /// Cancels a scheduled message.
     async fn cancel_schedule(&self, id: &str) -> Result<ScheduleResult, CallProblem>;
 
-    /// Pauses a route, or changes its limits, in this process.
-    fn change_route(
+    /// Pauses a route, or changes its concurrency or prefetch.
+    async fn change_route(
         &self,
         _route: &str,
-        _change: &dyn Fn(RouteControl) -> RouteControl,
+        _change: &ControlChange,
     ) -> Result<ControlResult, CallProblem> {
+        Err(no_routes("ask one that does"))
+    }
+
+    /// Changes the numbers of a limit for all processes of the fleet.
+    async fn change_limit(
+        &self,
+        _limit: &str,
+        _change: &LimitChange,
+    ) -> Result<ControlResult, CallProblem> {
+        Err(no_routes("ask one that does"))
+    }
+
+    /// Changes the log level of all processes of the fleet, or resets it to the configured one.
+    async fn change_log_level(
+        &self,
+        _level: Option<String>,
+    ) -> Result<LogLevelResult, CallProblem> {
+        Err(no_routes("ask one that does"))
+    }
+
+    /// Asks all processes of the fleet for a message that runs, and cancels it if requested.
+    async fn find_message(&self, _request: FleetRequest) -> Result<FoundMessages, CallProblem> {
         Err(no_routes("ask one that does"))
     }
 

@@ -3,6 +3,7 @@
 mod admin;
 pub(crate) mod admin_api;
 mod commands;
+mod fleet;
 mod letters_api;
 mod letters_kill;
 mod moving;

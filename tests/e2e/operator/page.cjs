@@ -251,7 +251,7 @@ const CASES = {
     assert.ok(await pause.evaluate((link) => link === document.activeElement), 'the focus returns');
     await pause.click();
     await dialog.getByRole('button', { name: 'Pause' }).click();
-    await page.getByText(`${QUEUE} is paused in all processes, within 5 s.`).waitFor();
+    await page.getByText(`${QUEUE} is paused in all processes, within 2 s.`).waitFor();
     await page.getByText('No process receives from').waitFor();
     send(QUEUE, 'print:x', '--count', '3');
     await page.getByText('3 messages wait.').waitFor();

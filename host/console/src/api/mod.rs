@@ -219,6 +219,13 @@ pub(super) static ENDPOINTS: &[Endpoint] = &[
         run!(reads::processes),
     ),
     get(
+        "/api/v1/fleet",
+        "All processes of the fleet: what each does, what differs between them, and sums.",
+        &[],
+        Answer::Json(dispatcher_operate::fleet::FleetView::schema),
+        run!(reads::fleet),
+    ),
+    get(
         "/api/v1/scale",
         "How many replicas of this program its routes need, for an autoscaler.",
         query::SCALE,

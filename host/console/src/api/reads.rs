@@ -210,6 +210,10 @@ pub(super) async fn processes(call: Call) -> ApiResult {
     as_json(&Processes { items })
 }
 
+pub(super) async fn fleet(call: Call) -> ApiResult {
+    as_json(&call.operations.fleet().await?)
+}
+
 pub(super) async fn scale(call: Call) -> ApiResult {
     let all = every_one();
     let (mut routes, _) = call.operations.routes(&all)?;

@@ -163,11 +163,11 @@ fn refused_plugins(members: &Map<String, Value>) -> String {
 
 /// Describes the result in one sentence.
 fn notice(form: &Form, target: &str, result: &Value) -> String {
-    let of_all = if result["affects"] == "all-processes" {
-        let within = result["within_s"].as_u64().unwrap_or_default();
-        format!(" in all processes, within {within} s")
-    } else {
-        " in this process".to_owned()
+    let within = result["within_s"].as_u64().unwrap_or_default();
+    let of_all = match result["affects"].as_str() {
+        Some("all-processes") => format!(" in all processes, within {within} s"),
+        Some("this-machine") => format!(" on this machine only, within {within} s"),
+        _ => " in this process".to_owned(),
     };
     let until = match result["until"].as_str() {
         Some("changed") => " This outlives restarts, until it is changed.",
@@ -192,6 +192,15 @@ fn notice(form: &Form, target: &str, result: &Value) -> String {
             format!("{version} no longer takes messages.")
         }
         "drain" => "The process stops.".to_owned(),
+        "log-level" => "The log level is changed.".to_owned(),
+        "cancel-anywhere" => {
+            let items = result["items"].as_array().into_iter().flatten();
+            let cancelled = items.filter(|item| item["cancelled"] == true).count();
+            format!(
+                "{} cancelled.",
+                counted(cancelled as u64, "attempt", "attempts")
+            )
+        }
         "send" => match &result["items"][0]["error"] {
             Value::String(error) => format!("Nothing was sent: {error}."),
             _ => format!("1 message sent to {target}."),
@@ -306,11 +315,11 @@ mod tests {
             notice(cancel.form, "0-1", &cancelled),
             "1 message cancelled: 0 waited, 1 ran."
         );
-        let all = json!({"affects": "all-processes", "until": "changed", "within_s": 5});
+        let all = json!({"affects": "all-processes", "until": "changed", "within_s": 2});
         let pause = find("pause-queue").expect("there is one");
         assert_eq!(
             notice(pause.form, "local:a", &all),
-            "local:a is paused in all processes, within 5 s. This outlives restarts, until it is changed."
+            "local:a is paused in all processes, within 2 s. This outlives restarts, until it is changed."
         );
     }
 }

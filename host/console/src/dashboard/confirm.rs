@@ -343,9 +343,9 @@ fn live(number: &LiveNumber) -> String {
 
 fn of_queue(action: &Form, queue: &QueueView, backlog: Option<Backlog>) -> Markup {
     let place = if queue.shared {
-        "in all processes that read it, within 5 s"
+        "in all processes that read it, within 2 s"
     } else {
-        "in this process"
+        "on this machine only"
     };
     let now = html! {
         @if let Some(backlog) = &backlog { (waits(backlog, "About ")) " in it now." }
@@ -355,7 +355,7 @@ fn of_queue(action: &Form, queue: &QueueView, backlog: Option<Backlog>) -> Marku
         "pause-queue" => html! {
             p {
                 @if queue.shared { "Nothing more is received from it " (place) ". " }
-                @else { "This process receives nothing more from it; other processes that read it go on. " }
+                @else { "Nothing more is received from it " (place) "; other machines that read it go on. " }
                 b { (messages(queue.in_flight.0)) } " in attempts here are finished; messages held but not started are given back. " (now) }
         },
         "resume-queue" => html! {
@@ -380,7 +380,7 @@ fn of_route(action: &Form, route: &RouteView, waiting: Option<Backlog>) -> Marku
     let queues = counted(route.queues.0, "queue", "queues");
     match action.name {
         "pause-route" => html! {
-            p { "This process receives nothing more from its " b { (queues) } "; other processes that read them go on. "
+            p { "The processes of the fleet receive nothing more from its " b { (queues) } ". Here, "
                 b { (counted(route.attempts.0, "attempt", "attempts")) } " under way are finished; "
                 "of " b { (held) } " held, those not started are given back." }
         },
@@ -396,7 +396,7 @@ fn of_route(action: &Form, route: &RouteView, waiting: Option<Backlog>) -> Marku
                 " under way are finished on the version that they began with; of " b { (held) } " held, those not " "started run on the current version." }
         },
         _ => html! {
-            p { "The limits apply in this process until it ends. " b { (counted(route.attempts.0, "attempt", "attempts")) }
+            p { "The limits apply in all processes of the fleet. Here, " b { (counted(route.attempts.0, "attempt", "attempts")) }
                 " under way are finished; of " b { (held) } " held, those beyond the limits are given back." }
         },
     }
@@ -420,6 +420,15 @@ fn of_program(visit: &Visit, action: &Form) -> Markup {
                 " are read again. " b { (counted(attempts, "attempt", "attempts")) } " under way are finished on their "
                 "version; of " b { (messages(held)) } " held, those not started run on the new version." }
         };
+    }
+    if action.name == "cancel-anywhere" {
+        return html! {
+            p { b { "1 message" } " is looked for in all processes of the fleet. If one runs it, its attempt is stopped "
+                "and the message is deleted. This cannot be undone." }
+        };
+    }
+    if action.name == "log-level" {
+        return html! { p { "It applies in all processes of the fleet within 2 s, also in those that start later." } };
     }
     html! {
         p { "As at SIGTERM: this process receives nothing more, "

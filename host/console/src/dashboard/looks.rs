@@ -24,6 +24,8 @@ pub(super) enum View {
     DeadLetters { filter: String, after: usize },
     /// The running attempts.
     Running { after: Option<String> },
+    /// The processes of the fleet.
+    Fleet,
     /// The versions of plugins.
     Plugins,
     /// The messages of a queue: how many wait, and the jobs that move or remove them.

@@ -252,6 +252,7 @@ pub(super) fn router() -> Router<ServedState> {
         .route("/ui/message", get(message))
         .route("/ui/job", get(job))
         .route("/ui/schedules", get(schedules))
+        .route("/ui/fleet", get(fleet))
         .route("/ui/plugins", get(plugins))
         .route("/ui/processes", get(processes))
         .route("/ui/doctor", get(doctor))
@@ -289,6 +290,7 @@ fn stream_of(links: &Links, view: &View) -> String {
         View::Queue(queue) => vec![("view", "queue"), ("name", queue)],
         View::Running { after: None } => vec![("view", "running")],
         View::Running { after: Some(after) } => vec![("view", "running"), ("after", after)],
+        View::Fleet => vec![("view", "fleet")],
         View::Plugins => vec![("view", "plugins")],
         View::Letters(queue) => vec![("view", "letters"), ("queue", queue)],
         View::Job(id) => vec![("view", "job"), ("id", id)],
@@ -315,6 +317,7 @@ async fn view_of(visit: &Visit) -> Result<View, CallProblem> {
         "running" => Ok(View::Running {
             after: Some(parameters.get("after").to_owned()).filter(|after| !after.is_empty()),
         }),
+        "fleet" => Ok(View::Fleet),
         "plugins" => Ok(View::Plugins),
         "letters" => Ok(View::Letters(parameters.get("queue").to_owned())),
         "job" => Ok(View::Job(parameters.get("id").to_owned())),
@@ -487,6 +490,13 @@ async fn schedules(visit: Visit) -> PageResult {
     };
     let content = view::lists::schedules(&visit, &queues, chosen, shown.as_ref());
     Ok(visit.page(Some(Section::Schedules), "Schedules", None, content))
+}
+
+async fn fleet(visit: Visit) -> PageResult {
+    let content = view::fleet::fleet(&visit).await;
+    let content = content.map_err(|problem| visit.wrong(&problem))?;
+    let live = stream_of(visit.links(), &View::Fleet);
+    Ok(visit.page(Some(Section::Fleet), "Fleet", Some(live), content))
 }
 
 async fn plugins(visit: Visit) -> Response {

@@ -76,6 +76,7 @@ impl Scene<'_> {
                 view::letters::queue_parts(self, filter, *after).await
             }
             View::Running { after } => view::attempts::parts(self, after.as_deref()),
+            View::Fleet => view::fleet::parts(self).await,
             View::Plugins => view::lists::plugin_parts(self),
             View::Letters(queue) => view::letters::parts(self, queue),
             View::Job(id) => view::letters::job_parts(self, id),

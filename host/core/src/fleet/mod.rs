@@ -2,12 +2,14 @@
 //! store is in the crate of its backend. A store only keeps records: what they mean is decided here,
 //! the same for every store.
 
+pub mod control;
 pub mod exchange;
 pub mod figures;
 pub mod hand;
 pub mod keeper;
 pub mod ledger;
 pub mod limit;
+pub mod summary;
 
 use crate::error_kind::CallError;
 use std::time::Duration;
@@ -27,6 +29,9 @@ pub enum WhenAway {
     /// while they disagree about their number.
     Share,
 }
+
+/// How long to keep a record that outlives all processes.
+pub const FOREVER: Duration = Duration::MAX;
 
 /// The records of a store at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +76,11 @@ pub trait FleetStore: Send + Sync + 'static {
         summary: &str,
         keep_for: Duration,
     ) -> Result<(), CallError>;
+
+    /// Returns how often a process publishes its summary: less often where that is billed.
+    fn interval(&self) -> Duration {
+        Duration::from_secs(2)
+    }
 
     /// Returns the summaries that have not ended, each with its process.
     async fn published(&self) -> Result<Vec<(String, String)>, CallError>;

@@ -353,7 +353,7 @@ impl Site for EmbeddedOperations {
             affects: "all-processes".into(),
             until: "changed".into(),
             process: process::label(),
-            within_s: super::live::INTERVAL.as_secs().into(),
+            within_s: super::live::APPLIED_WITHIN.as_secs().into(),
             paused: after.first().is_some_and(|control| control.paused),
             queues: is_other.then(|| queue.to_owned()).into_iter().collect(),
         })

@@ -1,18 +1,24 @@
-//! Settings that operators change while the program runs: pauses and limits of routes and queues.
-//! If a queue's backend shares them, they are stored there and every process that reads the queue
-//! applies them within `INTERVAL`. All others apply to this process and end with it. A reload
-//! changes the configured values below them.
+//! Settings that operators change while the program runs: pauses and limits of routes and queues,
+//! and the log level. If a queue's backend shares them, they are stored there, otherwise in the
+//! control record of the fleet; every process applies them within two intervals. Without a store for
+//! the fleet they apply to this process and end with it. A reload changes the configured values below
+//! them.
 
 use super::ProcessContext;
 use super::build::Backends;
 use super::build::schedule::Schedules;
 use super::drain;
+use super::fleet_link;
+use super::fleet_link::{FleetLink, Reach};
 use super::route::{Adjustable, RunningRoute};
 use dispatcher_config::Settings;
 use dispatcher_config::name::QueueName;
 use dispatcher_core::backend::Backend;
 use dispatcher_core::clock;
 use dispatcher_core::control::{ControlChange, QueueControl};
+use dispatcher_core::error_kind::CallError;
+use dispatcher_core::fleet::FleetStore;
+use dispatcher_core::fleet::control::FleetControl;
 use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::lane::LaneLimits;
@@ -21,6 +27,7 @@ use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use dispatcher_core::telemetry::metrics::meter::Meter;
+use dispatcher_telemetry::log;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,18 +36,23 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// The interval at which a process reads the shared settings, once for each backend.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The time in which all processes apply a change.
+pub(crate) const APPLIED_WITHIN: Duration = Duration::from_secs(2);
 /// The time limit for a store, at the start and later.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The live settings of all routes of the process.
 pub(crate) struct Live {
+    pub fleet: Arc<FleetLink>,
     schedules: Arc<Schedules>,
     routes: Vec<LiveRoute>,
     by_queue: BTreeMap<String, (usize, usize)>,
     /// One lock for each backend, held while shared settings are read or written and applied, so
     /// that values read before a write are not applied after it.
     turns: BTreeMap<&'static str, tokio::sync::Mutex<()>>,
+    /// The configured log level, and the one in force.
+    levels: Mutex<(String, String)>,
 }
 
 /// The live settings of one route.
@@ -79,7 +91,29 @@ impl LiveQueue {
 pub(crate) struct LiveState {
     pub configured: SchedulerLimits,
     pub route: RouteControl,
+    /// The controls of each queue's backend and of the fleet together.
     pub queues: Vec<QueueControl>,
+    /// The controls of each queue in its backend, and in the fleet.
+    parts: Vec<[QueueControl; 2]>,
+}
+
+/// The place of a control in `LiveState::parts`.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Backend,
+    Fleet,
+}
+
+impl LiveState {
+    fn part(&self, lane: usize, part: Part) -> QueueControl {
+        self.parts[lane][part as usize]
+    }
+
+    fn set_part(&mut self, lane: usize, part: Part, control: QueueControl) {
+        self.parts[lane][part as usize] = control;
+        let [of_backend, of_fleet] = self.parts[lane];
+        self.queues[lane] = of_backend.or(of_fleet);
+    }
 }
 
 /// The configured limits and the settings of operators for one queue.
@@ -151,6 +185,49 @@ async fn ask(
     }
 }
 
+/// Connects to the fleet, and reads what operators have set for all its processes.
+pub(crate) async fn join_fleet(
+    backends: &Backends,
+    settings: &Settings,
+    opened: Option<Arc<dyn FleetStore>>,
+) -> Arc<FleetLink> {
+    let fleet = FleetLink::open(backends, settings.fleet.store.as_ref(), opened).await;
+    fleet.look(&mut fleet.turn().await).await;
+    let control = fleet.control();
+    for queue in settings.queue_names().map(ToString::to_string) {
+        if control.has_queue(&queue) {
+            log_control(&queue, &control.queue(&queue));
+        }
+    }
+    for route in settings.routes.iter().map(|route| &route.name) {
+        let QueueControl {
+            paused,
+            concurrency,
+            prefetch,
+            ..
+        } = control.route(route);
+        if paused || concurrency.is_some() || prefetch.is_some() {
+            tracing::warn!(
+                route,
+                paused,
+                concurrency,
+                prefetch,
+                "live control in force at start"
+            );
+        }
+    }
+    Arc::new(fleet)
+}
+
+/// Returns the part of controls that a route has.
+pub(crate) fn route_control(control: QueueControl) -> RouteControl {
+    RouteControl {
+        paused: control.paused,
+        concurrency: control.concurrency,
+        prefetch: control.prefetch,
+    }
+}
+
 fn log_control(queue: &str, control: &QueueControl) {
     let QueueControl {
         paused,
@@ -177,7 +254,7 @@ impl Live {
         running: &[RunningRoute],
         shared: &ProcessContext,
     ) -> Self {
-        let controls = &shared.controls;
+        let record = shared.fleet_link.control();
         let live_routes = settings.routes.iter().zip(running).map(|(route, running)| {
             let queues: Vec<LiveQueue> = route
                 .queues
@@ -194,9 +271,14 @@ impl Live {
                     }
                 })
                 .collect();
-            let set = queues
+            let parts: Vec<[QueueControl; 2]> = queues
                 .iter()
-                .map(|queue| controls.get(&queue.text).copied().unwrap_or_default());
+                .map(|queue| {
+                    let of_backend = shared.controls.get(&queue.text).copied();
+                    [of_backend.unwrap_or_default(), record.queue(&queue.text)]
+                })
+                .collect();
+            let both = parts.iter().map(|[backend, fleet]| backend.or(*fleet));
             LiveRoute {
                 name: route.name.clone(),
                 plugin: route.plugin.name.clone(),
@@ -204,8 +286,9 @@ impl Live {
                 adjustable: running.adjustable(),
                 state: Mutex::new(LiveState {
                     configured: route.limits(),
-                    route: RouteControl::default(),
-                    queues: set.collect(),
+                    route: route_control(record.route(&route.name)),
+                    queues: both.collect(),
+                    parts,
                 }),
                 queues,
             }
@@ -218,13 +301,17 @@ impl Live {
                 by_queue.insert(queue.text.clone(), (at, lane));
             }
         }
+        let level = settings.log.level.clone();
         let live = Self {
+            fleet: shared.fleet_link.clone(),
             schedules: schedules.clone(),
             routes,
             by_queue,
             turns,
+            levels: Mutex::new((level.clone(), level)),
         };
         live.routes.iter().for_each(LiveRoute::show);
+        live.apply_level();
         live
     }
 
@@ -245,35 +332,142 @@ impl Live {
         }
     }
 
-    /// Changes a setting of a route of this process. Returns the queues whose limits changed.
-    pub(crate) fn change_route(
-        &self,
-        route: &LiveRoute,
-        change: impl FnOnce(RouteControl) -> RouteControl,
-    ) -> Vec<String> {
-        route.change(|state| state.route = change(state.route))
+    /// Replaces the configured log level.
+    pub(crate) fn configure_level(&self, level: &str) {
+        level.clone_into(&mut self.levels.lock().0);
+        self.apply_level();
     }
 
-    /// Changes a setting of a queue here, and in its store if processes share it there. Returns
-    /// whether it is shared, and the queues whose limits changed here.
+    /// Applies the live log level, or the configured one.
+    fn apply_level(&self) {
+        let control = self.fleet.control();
+        let live = control.log_level.as_ref();
+        let live = live.filter(|level| log::filter(level).is_ok());
+        let mut levels = self.levels.lock();
+        let level = live.unwrap_or(&levels.0).clone();
+        if level != levels.1 && log::set_level(&level) {
+            tracing::info!(filter = level, "log level replaced");
+            levels.1 = level;
+        }
+    }
+
+    /// Changes the control record of the fleet, and applies it here. Returns the queues whose limits
+    /// changed here.
+    pub(crate) async fn change_fleet<T>(
+        &self,
+        decide: impl Fn(&mut FleetControl, u64) -> Result<T, CallError> + Sync,
+    ) -> Result<(T, Vec<String>), CallError> {
+        let mut turn = self.fleet.turn().await;
+        let decided = self.fleet.change(&mut turn, decide).await?;
+        Ok((decided, self.apply_fleet()))
+    }
+
+    /// Applies the control record of the fleet. Returns the queues whose limits changed.
+    fn apply_fleet(&self) -> Vec<String> {
+        self.apply_level();
+        let record = self.fleet.control();
+        let mut changed = Vec::new();
+        for route in &self.routes {
+            changed.extend(route.change(|state| {
+                state.route = route_control(record.route(&route.name));
+                for (lane, queue) in route.queues.iter().enumerate() {
+                    state.set_part(lane, Part::Fleet, record.queue(&queue.text));
+                }
+            }));
+        }
+        changed
+    }
+
+    /// Changes a setting of a route in the fleet. Returns who obeys, and the queues whose limits
+    /// changed here.
+    pub(crate) async fn change_route(
+        &self,
+        route: &LiveRoute,
+        change: &ControlChange,
+    ) -> Result<(Reach, Vec<String>), CallError> {
+        let reach = self.fleet.reach();
+        if reach == Reach::ThisProcess {
+            let changed = route.change(|state| {
+                let RouteControl {
+                    paused,
+                    concurrency,
+                    prefetch,
+                } = state.route;
+                let before = QueueControl {
+                    paused,
+                    concurrency,
+                    prefetch,
+                    rate: None,
+                };
+                state.route = route_control(before.changed(change));
+            });
+            return Ok((reach, changed));
+        }
+        let (name, decided) = (&route.name, change);
+        let changed = self.change_fleet(|control, _| {
+            control.change_route(name, decided);
+            Ok(())
+        });
+        Ok((reach, changed.await?.1))
+    }
+
+    /// Changes a setting of a queue: in its store if processes share it there, otherwise in the
+    /// fleet. What the fleet has set for a queue with such a store changes as well. Returns who
+    /// obeys, and the queues whose limits changed here.
     pub(crate) async fn change_queue(
         &self,
         (route, lane): (usize, usize),
         change: &ControlChange,
-    ) -> Result<(bool, Vec<String>), QueueError> {
+    ) -> Result<(Reach, Vec<String>), QueueError> {
         let route = &self.routes[route];
-        let LiveQueue { name, .. } = &route.queues[lane];
-        let is_shared = name.backend.facts().shares_controls;
-        let _turn = self.turn(name.backend).await;
-        if is_shared {
+        let LiveQueue { name, text, .. } = &route.queues[lane];
+        let reach = self.fleet.reach();
+        let mut changed = Vec::new();
+        if !name.backend.facts().shares_controls {
+            if reach == Reach::ThisProcess {
+                let changed = route.change(|state| {
+                    let control = state.part(lane, Part::Fleet).changed(change);
+                    state.set_part(lane, Part::Fleet, control);
+                });
+                return Ok((reach, changed));
+            }
+        } else {
+            let _turn = self.turn(name.backend).await;
             let client = self.schedules.backends().client(name.backend).await?;
             client.change_control(&name.name, change).await?;
+            changed = route.change(|state| {
+                let control = state.part(lane, Part::Backend).changed(change);
+                state.set_part(lane, Part::Backend, control);
+            });
+            if !self.fleet.control().has_queue(text) {
+                return Ok((Reach::AllProcesses, changed));
+            }
         }
-        let changed = route.change(|state| state.queues[lane] = state.queues[lane].changed(change));
-        Ok((is_shared, changed))
+        let in_fleet = self.change_fleet(|control, _| {
+            control.change_queue(text, change);
+            Ok(())
+        });
+        let (_, more) = in_fleet.await?;
+        changed.extend(
+            more.into_iter()
+                .filter(|one| !changed.contains(one))
+                .collect::<Vec<_>>(),
+        );
+        Ok((reach, changed))
     }
 
-    /// Applies the shared settings until `stop`.
+    /// Applies the control record of the fleet until dropped.
+    pub(crate) async fn follow_fleet(&self) {
+        loop {
+            clock::sleep_until(Some(clock::now() + fleet_link::INTERVAL)).await;
+            let mut turn = self.fleet.turn().await;
+            if self.fleet.look(&mut turn).await {
+                self.apply_fleet();
+            }
+        }
+    }
+
+    /// Applies the settings that backends share until `stop`.
     pub(crate) async fn follow(self: Arc<Self>, stop: CancellationToken) {
         let mut shared: BTreeMap<&'static dyn Backend, Vec<(usize, usize)>> = BTreeMap::new();
         for (at, route) in self.routes.iter().enumerate() {
@@ -339,7 +533,7 @@ impl Live {
         for (at, controls) in by_route {
             self.routes[at].change(|state| {
                 for (lane, control) in controls {
-                    state.queues[lane] = control;
+                    state.set_part(lane, Part::Backend, control);
                 }
             });
         }

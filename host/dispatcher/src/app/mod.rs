@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod drain;
 #[cfg(feature = "local")]
 pub mod embedded;
+mod fleet_link;
 pub(crate) mod live;
 mod messages;
 mod observe;
@@ -53,6 +54,7 @@ use dispatcher_telemetry::depths::QueueDepths;
 use dispatcher_telemetry::plugins::Plugins;
 use dispatcher_telemetry::routes::Routes;
 use drain::Signals;
+use fleet_link::FleetLink;
 use live::Live;
 use messages::QueueMessages;
 use observe::WatchedRun;
@@ -99,6 +101,8 @@ pub struct ProcessContext {
     pub controls: BTreeMap<String, QueueControl>,
     /// The limits that hold for all processes together, if a route has any.
     pub fleet: Option<Arc<Fleet>>,
+    /// The connection to the fleet, whose control record was read before the start.
+    pub(crate) fleet_link: Arc<FleetLink>,
 }
 
 /// Runs until a signal, and then until no message is held. `flags` are the source of the settings:
@@ -153,19 +157,24 @@ pub async fn run(
     let (replacing, wishes) = replace::start(loader, replaceable(&built, &shared.plugins), over);
     doctor::warnings(&settings, &backends, true).await;
     let operations: Arc<OnceLock<Arc<dyn Operations>>> = Arc::default();
-    let limits = fleet.map(|store| shared.keep_limits(&settings, store));
+    let limits = fleet
+        .clone()
+        .map(|store| shared.keep_limits(&settings, store));
     let watched = WatchedRun::new(&settings, &shared);
     let watching = observe::start(watched, wishes.clone(), &access, &operations)
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
-    shared.controls = live::read(&backends, &settings).await;
+    (shared.controls, shared.fleet_link) = tokio::join!(
+        live::read(&backends, &settings),
+        live::join_fleet(&backends, &settings, fleet.clone())
+    );
     let schedules = Arc::new(Schedules::new(backends, settings.schedule_table.clone()));
     let scheduling = schedule::start(&settings, &schedules, &shared).await;
     let names = queue_names(&built);
     let routes = start_routes(built, &shared, &pool);
     let running = (&routes[..], queues, wishes.clone());
-    let (live, messages, operating) = operate(&settings, &shared, schedules, running, &operations);
+    let (live, lasting, operating) = operate(&settings, &shared, schedules, running, &operations);
     announce(&settings, &names);
     let reload = reload::ReloadedParts {
         started: settings,
@@ -180,10 +189,12 @@ pub async fn run(
     let running =
         drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
     let stopped = running.await;
-    messages.finish().await;
+    lasting.messages.finish().await;
+    drop(lasting.fleet);
     if let Some(limits) = limits {
         limits.leave().await;
     }
+    shared.fleet_link.leave().await;
     flush(stopped, plan, watching, exporting).await
 }
 
@@ -217,23 +228,37 @@ fn start_routes(built: Vec<Built>, shared: &ProcessContext, pool: &Pool) -> Vec<
     routes
 }
 
-/// Lets operators view and change the running state until the returned value is dropped.
+/// The operations that go on during the stop.
+struct LastingOperations {
+    messages: Arc<QueueMessages>,
+    /// Follows the fleet, and publishes what this process does.
+    fleet: Task<()>,
+}
+
+/// Lets operators view and change the running state until the returned values are dropped.
 fn operate(
     settings: &Settings,
     shared: &ProcessContext,
     schedules: Arc<Schedules>,
     (routes, queues, plugins): (&[RunningRoute], Vec<Arc<dyn Queue>>, ReloadRequests),
     operations: &OnceLock<Arc<dyn Operations>>,
-) -> (Arc<Live>, Arc<QueueMessages>, impl Sized + use<>) {
+) -> (Arc<Live>, LastingOperations, impl Sized + use<>) {
     let live = Arc::new(Live::new(&schedules, settings, routes, shared));
     let running = (routes, queues, plugins);
     let shown = RunOperations::new(settings, shared, schedules, live.clone(), running);
+    let shown = Arc::new(shown);
     let measuring = tasks::spawn(shown.rates().measure(shared.stop.clone()));
     let following = tasks::spawn(live.clone().follow(shared.stop.clone()));
-    let messages = shown.queue_messages();
+    let (followed, published) = (live.clone(), shown.clone());
+    let lasting = LastingOperations {
+        messages: shown.queue_messages(),
+        fleet: tasks::spawn(async move {
+            tokio::join!(followed.follow_fleet(), published.publish_summaries());
+        }),
+    };
     // Only set here, so this cannot fail.
-    let _ = operations.set(Arc::new(shown));
-    (live, messages, (measuring, following))
+    let _ = operations.set(shown);
+    (live, lasting, (measuring, following))
 }
 
 /// Opens and loads everything but receives nothing. Returns every problem. Opens nothing if an
@@ -369,6 +394,7 @@ impl ProcessContext {
             tracer: Tracer::default(),
             controls: BTreeMap::new(),
             fleet: None,
+            fleet_link: Arc::default(),
         }
     }
 

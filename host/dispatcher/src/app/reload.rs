@@ -10,7 +10,6 @@ use dispatcher_config::flags::Flags;
 use dispatcher_config::reload::changes;
 use dispatcher_console::access::Access;
 use dispatcher_core::tasks;
-use dispatcher_telemetry::log;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -42,7 +41,6 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: ReloadedParts) {
         plugins,
         access,
     } = reloaded;
-    let mut level = started.log.level.clone();
     while signal.recv().await.is_some() {
         service_manager::reloading();
         let (named, access) = (flags.clone(), access.clone());
@@ -68,10 +66,7 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: ReloadedParts) {
             live.configure(&limits.route, &limits.limits);
         }
         plugins.settings(changes.plugins);
-        if settings.log.level != level && log::set_level(&settings.log.level) {
-            level.clone_from(&settings.log.level);
-            tracing::info!(filter = level, "log level replaced");
-        }
+        live.configure_level(&settings.log.level);
         let routes = changes.routes.len();
         tracing::info!(
             routes,

@@ -3,6 +3,7 @@
 
 use super::ProcessContext;
 use super::build::Built;
+use super::live::route_control;
 use dispatcher_config::Route;
 use dispatcher_config::name::QueueName;
 use dispatcher_core::clock;
@@ -20,7 +21,7 @@ use dispatcher_core::lease::book::SHORTEST_VISIBILITY;
 use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::{DeadLettered, Identity, Queue};
 use dispatcher_core::scheduler::lane::LaneRules;
-use dispatcher_core::scheduler::live::{RouteControl, effective};
+use dispatcher_core::scheduler::live::effective;
 use dispatcher_core::scheduler::permits::Permits;
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::scheduler::shared::SharedScheduler;
@@ -30,7 +31,6 @@ use dispatcher_core::settlement::{OrderPort, Settlement};
 use dispatcher_core::spans::{QueueSpans, SpanTerms};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::{Group, Task};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -98,7 +98,7 @@ pub fn start(
     } = built;
     let name = route.name.clone();
     let guard = guard(&route, records, shared);
-    let rules = rules(&route, &queues, &shared.controls);
+    let rules = rules(&route, &queues, shared);
     let scheduler = Arc::new(SharedScheduler::new(Scheduler::new(rules)));
     let limits = limits(&route, shared);
     if let Some(limits) = &limits {
@@ -296,15 +296,15 @@ fn visibility(route: &Route, identity: &Identity) -> Duration {
     visibility.max(SHORTEST_VISIBILITY)
 }
 
-fn rules(
-    route: &Route,
-    queues: &[Arc<dyn Queue>],
-    controls: &BTreeMap<String, QueueControl>,
-) -> Rules {
+fn rules(route: &Route, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> Rules {
+    let record = shared.fleet_link.control();
     let names_and_queues = route.queues.iter().zip(queues);
     let names = route.queues.iter().map(|queue| queue.name.to_string());
     let set: Vec<QueueControl> = names
-        .map(|name: String| controls.get(&name).copied().unwrap_or_default())
+        .map(|name: String| {
+            let of_backend = shared.controls.get(&name).copied();
+            of_backend.unwrap_or_default().or(record.queue(&name))
+        })
         .collect();
     let visibilities = queues
         .iter()
@@ -328,7 +328,7 @@ fn rules(
         limits: effective(
             &route.limits(),
             route.settings.concurrency,
-            &RouteControl::default(),
+            &route_control(record.route(&route.name)),
             &set,
         ),
     }

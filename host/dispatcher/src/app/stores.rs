@@ -113,7 +113,7 @@ impl Site for StoreSite {
             affects: "all-processes".into(),
             until: "changed".into(),
             process: process::label(),
-            within_s: super::live::INTERVAL.as_secs().into(),
+            within_s: super::live::APPLIED_WITHIN.as_secs().into(),
             paused: change.paused.unwrap_or_default(),
             queues: Vec::new(),
         })

@@ -10,6 +10,7 @@ mod completions;
 mod dev;
 mod doctor;
 mod flags;
+mod fleet;
 mod health;
 mod input;
 #[cfg(feature = "local")]
@@ -109,6 +110,7 @@ enum Command {
     Peek(peek::Args),
     Tail(tail::Args),
     Workers(workers::Args),
+    Fleet(fleet::Args),
     Top(top::Args),
     Health(health::Args),
     Check(check::Args),
@@ -183,6 +185,7 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Peek(args) => peek::run(&args, &typed),
         Command::Tail(args) => tail::run(&args, &typed),
         Command::Workers(args) => workers::run(args, &typed),
+        Command::Fleet(args) => fleet::run(&args, &typed),
         Command::Top(args) => top::run(&args, &typed),
         Command::Health(args) => health::run(&args, &typed),
         Command::Check(_) => check::run(typed),

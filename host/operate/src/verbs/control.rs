@@ -191,7 +191,8 @@ impl Operation for LimitVerb {
     }
 }
 
-fn paused(paused: bool) -> ControlChange {
+/// The change of a pause.
+pub(super) fn paused(paused: bool) -> ControlChange {
     ControlChange {
         paused: Some(paused),
         ..ControlChange::default()
@@ -227,20 +228,22 @@ pub(super) fn nothing(wanted: &str) -> CallProblem {
 /// Describes which processes apply the change.
 fn line(asked: &TypedRequest<'_>, done: &str, answer: &ControlResult) -> String {
     let queue = asked.target;
-    if answer.affects == "all-processes" {
-        let within = answer.within_s;
-        return format!(
+    let (within, process) = (answer.within_s, &answer.process);
+    match &*answer.affects {
+        "all-processes" => format!(
             "{queue} {done} for all processes that read it, within {within} s, until it is changed"
-        );
+        ),
+        "this-machine" => format!(
+            "{queue} {done} for the processes of this machine only, within {within} s, until it is \
+             changed: [fleet] has the store of this machine"
+        ),
+        _ => format!("{queue} {done} for process {process} alone, until it ends"),
     }
-    let process = &answer.process;
-    format!("{queue} {done} for process {process} alone, until it ends")
 }
 
-/// Returns the JSON output. It names no process if all processes apply the change through the
-/// store.
+/// Returns the JSON output. It names no process if processes apply the change through a store.
 fn printed(answer: &ControlResult) -> Value {
-    let process = if answer.affects != "all-processes" {
+    let process = if answer.affects == "this-process" {
         Some(&answer.process)
     } else {
         None
@@ -256,15 +259,15 @@ fn printed(answer: &ControlResult) -> Value {
 
 const SHARED: &str = "\
 On Redis, DynamoDB and local queues it is stored with the queue: it applies to all processes that
-read the queue, within 5 seconds, and to those that start later, until it is changed again. SQS
-cannot store it, so it applies to one process until that process ends: name the process with
---admin.";
+read the queue, within 2 seconds, and to those that start later, until it is changed again. SQS
+cannot store it, so a process stores it for its fleet: name one of its processes with --admin. By
+default the fleet is the processes of one machine; the store of [fleet] makes it larger.";
 
 const PAUSE: &str = "\
 Examples:
   dispatcher pause redis:payments
   dispatcher pause payments --admin 127.0.0.1:9090 --admin-token-file token
-      one process, on SQS
+      the fleet of this process, on SQS
 
 No more messages are received. Running attempts finish. Held messages that have not started are
 given back without counting an attempt.";

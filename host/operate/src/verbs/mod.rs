@@ -5,6 +5,7 @@
 pub mod cancel;
 pub mod control;
 pub mod delete;
+pub mod fleet;
 pub mod jobs;
 pub mod move_messages;
 pub mod process;
@@ -52,6 +53,10 @@ pub static VERBS: &[Verb] = &[
     Verb::of::<process::ReloadVerb>(),
     Verb::of::<routes::RollBackVerb>(),
     Verb::of::<process::DrainVerb>(),
+    Verb::of::<fleet::ChangeLimitVerb>(),
+    Verb::of::<fleet::LogLevelVerb>(),
+    Verb::of::<fleet::FindVerb>(),
+    Verb::of::<fleet::CancelAnywhereVerb>(),
 ];
 
 /// An operation.

@@ -1,6 +1,6 @@
-//! The operations on a route of one process.
+//! The operations on a route.
 
-use super::control::{CONCURRENCY, PREFETCH, controlled, nothing};
+use super::control::{CONCURRENCY, PREFETCH, controlled, nothing, paused};
 use super::{
     ActionEntry, Form, NoFields, Operation, OperationDeclaration, Target, VerbCall, VerbResult,
 };
@@ -8,7 +8,7 @@ use crate::objects::RolledBack;
 use crate::operations::ControlResult;
 use crate::request::AtLeastOne;
 use crate::requests;
-use dispatcher_core::scheduler::live::RouteControl;
+use dispatcher_core::control::ControlChange;
 
 requests! {
     /// Limits of a route.
@@ -29,12 +29,12 @@ pub struct LimitRouteVerb;
 /// Rolls back the canary of a route.
 pub struct RollBackVerb;
 
-fn pause(call: &VerbCall<'_>, paused: bool, what: &'static str) -> VerbResult<ControlResult> {
-    let (site, route) = (call.site, call.target);
-    let result = site.change_route(route, &|control: RouteControl| RouteControl {
-        paused,
-        ..control
-    })?;
+async fn change(
+    call: &VerbCall<'_>,
+    change: &ControlChange,
+    what: &'static str,
+) -> VerbResult<ControlResult> {
+    let result = call.site.change_route(call.target, change).await?;
     Ok(controlled(what, result))
 }
 
@@ -52,12 +52,12 @@ impl Operation for PauseRouteVerb {
         )],
         ..OperationDeclaration::new(
             "/api/v1/routes/{route}/pause",
-            "Pauses all queues of a route in this process.",
+            "Pauses all queues of a route.",
         )
     };
 
     async fn run(_: NoFields, call: &VerbCall<'_>) -> VerbResult<ControlResult> {
-        pause(call, true, "route paused")
+        change(call, &paused(true), "route paused").await
     }
 }
 
@@ -80,7 +80,7 @@ impl Operation for ResumeRouteVerb {
     };
 
     async fn run(_: NoFields, call: &VerbCall<'_>) -> VerbResult<ControlResult> {
-        pause(call, false, "route resumed")
+        change(call, &paused(false), "route resumed").await
     }
 }
 
@@ -101,7 +101,7 @@ impl Operation for LimitRouteVerb {
         }],
         ..OperationDeclaration::new(
             "/api/v1/routes/{route}/limits",
-            "Changes limits of a route in this process; `null` resets one to the configured value.",
+            "Changes limits of a route; `null` resets one to the configured value.",
         )
     };
 
@@ -113,14 +113,12 @@ impl Operation for LimitRouteVerb {
         if (concurrency, prefetch) == (None, None) {
             return Err(nothing("concurrency or prefetch"));
         }
-        let (site, route) = (call.site, call.target);
-        let result = site.change_route(route, &|control: RouteControl| RouteControl {
-            concurrency: concurrency
-                .map_or(control.concurrency, |limit| limit.map(|limit| limit.0)),
-            prefetch: prefetch.unwrap_or(control.prefetch),
-            ..control
-        })?;
-        Ok(controlled("route limited", result))
+        let limits = ControlChange {
+            concurrency: concurrency.map(|limit| limit.map(|limit| limit.0)),
+            prefetch,
+            ..ControlChange::default()
+        };
+        change(call, &limits, "route limited").await
     }
 }
 

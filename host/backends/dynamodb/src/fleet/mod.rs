@@ -251,6 +251,10 @@ impl FleetStore for DynamoFleet {
             .map_err(|error| self.call("PutItem").failed(&error))
     }
 
+    fn interval(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
     async fn published(&self) -> Result<Vec<(String, String)>, CallError> {
         let call = self.call("Query");
         let mut pages = self

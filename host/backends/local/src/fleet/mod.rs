@@ -1,8 +1,8 @@
 //! The records of a fleet in one SQLite file of the data folder, for all processes of the machine
 //! that share the folder. Independent of the embedded queue's file.
 //!
-//! Its time is the time since boot, which does not jump, so nothing outlives a restart of the
-//! machine.
+//! Its time is the time since boot, which does not jump, so only records that are kept forever
+//! outlive a restart of the machine.
 
 mod steps;
 
@@ -27,7 +27,7 @@ const SCHEMA: Schema = Schema {
     upgrades: &[],
     // Another process holds the lock for less than a millisecond.
     patience: sqlite::patience::<2_000>,
-    // A loss of power ends all that the records are about.
+    // A loss of power ends all that most records are about.
     counter: None,
     reports_locks: true,
 };

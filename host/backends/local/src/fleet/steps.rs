@@ -32,16 +32,19 @@ pub(super) struct FleetAnswer {
     pub(super) summaries: Vec<(String, String)>,
 }
 
-/// Begins a transaction: removes all that is of another boot of the machine, and some of what has
-/// ended.
+/// The end of a record that is kept forever.
+const NEVER: i64 = i64::MAX;
+
+/// Begins a transaction: removes what is of another boot of the machine and ends, and some of what
+/// has ended.
 pub(super) fn begin(connection: &Connection, boot: &str, now: u64) -> rusqlite::Result<()> {
     let known: Option<String> = connection
         .prepare_cached("SELECT id FROM boot")?
         .query_row([], |row| row.get(0))
         .optional()?;
     if known.as_deref() != Some(boot) {
-        connection
-            .execute_batch("DELETE FROM boot; DELETE FROM records; DELETE FROM processes;")?;
+        connection.execute_batch("DELETE FROM boot; DELETE FROM processes;")?;
+        connection.execute("DELETE FROM records WHERE ends < ?1", [NEVER])?;
         connection.execute("INSERT INTO boot VALUES (?1)", [boot])?;
     }
     let now = number(now);
@@ -117,5 +120,5 @@ fn ends(now: u64, keep_for: Duration) -> i64 {
 }
 
 fn number(time: u64) -> i64 {
-    i64::try_from(time).unwrap_or(i64::MAX)
+    i64::try_from(time).unwrap_or(NEVER)
 }

@@ -1,18 +1,25 @@
 //! The effects of a restart of the machine, and of another name.
 
 use super::*;
+use dispatcher_core::fleet::FOREVER;
 
 #[tokio::test]
-async fn records_of_another_boot_are_gone() {
+async fn records_of_another_boot_are_gone_unless_they_are_kept_forever() {
     let folder = tempfile::tempdir().unwrap();
     let fleet = LocalFleet::open(folder.path(), "a").unwrap();
-    let change = RecordChange {
-        name: "l".into(),
+    let change = |name: &str, keep_for| RecordChange {
+        name: name.into(),
         stands: None,
         text: "1".into(),
-        keep_for: Duration::from_secs(60),
+        keep_for,
     };
-    assert!(fleet.replace(&[change]).await.unwrap());
+    let ends = change("l", Duration::from_secs(60));
+    assert!(
+        fleet
+            .replace(&[ends, change("kept", FOREVER)])
+            .await
+            .unwrap()
+    );
     drop(fleet);
     let connection = rusqlite::Connection::open(folder.path().join("fleet-a.db")).unwrap();
     connection
@@ -20,8 +27,8 @@ async fn records_of_another_boot_are_gone() {
         .unwrap();
     drop(connection);
     let fleet = LocalFleet::open(folder.path(), "a").unwrap();
-    let read = fleet.read(&["l".into()]).await.unwrap();
-    assert_eq!(read.records, [None]);
+    let read = fleet.read(&["l".into(), "kept".into()]).await.unwrap();
+    assert_eq!(read.records, [None, Some("1".into())]);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 pub(super) mod attempts;
 pub(super) mod chart;
+pub(super) mod fleet;
 pub(super) mod letters;
 pub(super) mod lists;
 pub(super) mod overview;
@@ -20,6 +21,7 @@ use maud::{DOCTYPE, Markup, html};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Section {
     Overview,
+    Fleet,
     Running,
     DeadLetters,
     Schedules,
@@ -29,8 +31,9 @@ pub(super) enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Overview,
+        Self::Fleet,
         Self::Running,
         Self::DeadLetters,
         Self::Schedules,
@@ -42,6 +45,7 @@ impl Section {
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Overview => "Overview",
+            Self::Fleet => "Fleet",
             Self::Running => "Running",
             Self::DeadLetters => "Dead letters",
             Self::Schedules => "Schedules",
@@ -54,6 +58,7 @@ impl Section {
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::Overview => "/ui",
+            Self::Fleet => "/ui/fleet",
             Self::Running => "/ui/running",
             Self::DeadLetters => "/ui/dead-letters",
             Self::Schedules => "/ui/schedules",

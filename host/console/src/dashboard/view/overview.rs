@@ -196,11 +196,11 @@ pub(super) fn unread_alert(scene: &Scene<'_>, queue: &QueueView) -> Markup {
             a href=(scene.links().queue(&queue.queue)) { (queue.queue) } "."
         }
         @if by_route {
-            " Its route " (queue.route) " is paused in this process; other processes may receive from it."
+            " Its route " (queue.route) " is paused."
         } @else if queue.shared {
             " It is paused for all processes that read it."
         } @else {
-            " It is paused in this process; other processes may receive from it."
+            " It is paused on this machine only; other machines may receive from it."
         }
         @if let Some(waiting) = scene.waiting(&queue.queue) {
             @if waiting > 0 { " " (format::counted(waiting, "message waits.", "messages wait.")) }

@@ -162,7 +162,7 @@ fn state(scene: &Scene<'_>, queue: &QueueView) -> Markup {
                     }
                     dt { "Prefetch" } dd { (limit(&queue.prefetch, route.map(|route| &route.prefetch))) }
                     dt { "Changes hold for" } dd {
-                        @if queue.shared { "all processes that read it" } @else { "this process" }
+                        @if queue.shared { "all processes that read it" } @else { "this machine only" }
                     }
                 }
             }

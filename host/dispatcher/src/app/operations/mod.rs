@@ -1,8 +1,10 @@
 //! The operations of the admin API on a run. Queues are only asked when a caller of the API needs
 //! it, and their answers are cached for some seconds.
 
+mod cancel;
 mod depths;
 mod findings;
+mod fleet;
 pub(super) mod rates;
 pub(super) mod scheduled;
 mod unread;
@@ -11,7 +13,8 @@ use super::ProcessContext;
 use super::build::schedule::Schedules;
 use super::doctor;
 use super::doctor::{Level, RouteDurations};
-use super::live::{INTERVAL, Live, LiveQueue, LiveRoute};
+use super::fleet_link::Reach;
+use super::live::{Live, LiveQueue, LiveRoute};
 use super::messages::known;
 use super::messages::known::{RouteQueues, redaction};
 use super::messages::{QueueMessages, TriedPlugins};
@@ -24,15 +27,16 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::control::ControlChange;
 use dispatcher_core::executor::running::{AttemptView, RunningAttempts};
+use dispatcher_core::fleet::control::{FleetRequest, LimitChange};
 use dispatcher_core::job::Job;
 use dispatcher_core::lease::Ledger;
 use dispatcher_core::message::Message;
 use dispatcher_core::process;
 use dispatcher_core::queue::{ErrorKind, Queue, QueueError};
 use dispatcher_core::scheduler::figures::Figures;
-use dispatcher_core::scheduler::live::RouteControl;
 use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::telemetry::readiness::Readiness;
+use dispatcher_operate::fleet::{FleetView, FoundMessages, LogLevelResult};
 use dispatcher_operate::messages::MessageOperations;
 use dispatcher_operate::objects::ReloadResult;
 use dispatcher_operate::operations::{
@@ -193,7 +197,8 @@ impl RunOperations {
             route: route.name.clone(),
             paused: paused_by.is_some(),
             paused_by,
-            shared: name.backend.facts().shares_controls,
+            shared: name.backend.facts().shares_controls
+                || self.live.fleet.reach() == Reach::AllProcesses,
             concurrency: live_number(
                 // An operator may set more attempts than the route was created for.
                 set.concurrency
@@ -296,36 +301,6 @@ impl RunOperations {
             no_such("queue", queue, all)
         })
     }
-
-    fn result(
-        &self,
-        target: &str,
-        is_shared: bool,
-        paused: bool,
-        queues: Vec<String>,
-    ) -> ControlResult {
-        ControlResult {
-            target: target.to_owned(),
-            affects: if is_shared {
-                "all-processes".into()
-            } else {
-                "this-process".into()
-            },
-            until: if is_shared {
-                "changed".into()
-            } else {
-                "process-ends".into()
-            },
-            process: process::label(),
-            within_s: if is_shared {
-                INTERVAL.as_secs().into()
-            } else {
-                0_u64.into()
-            },
-            paused,
-            queues,
-        }
-    }
 }
 
 /// Reports that there is no such queue or route here.
@@ -361,12 +336,16 @@ pub(super) fn live_number(
 
 /// Reports that a backend could not do what was requested.
 pub(super) fn backend_failed(error: &QueueError) -> CallProblem {
+    call_failed("The queue's backend", error)
+}
+
+fn call_failed(what: &str, error: &QueueError) -> CallProblem {
     let status = match error.kind {
         ErrorKind::Unreachable | ErrorKind::Transient => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::AccessDenied | ErrorKind::Invalid => StatusCode::CONFLICT,
     };
-    CallProblem::new(status, format!("The queue's backend failed: {error}."))
+    CallProblem::new(status, format!("{what} failed: {error}."))
 }
 
 /// Waits for an answer within a time limit.
@@ -579,6 +558,10 @@ impl Operations for RunOperations {
         Ok(workers)
     }
 
+    async fn fleet(&self) -> Result<FleetView, CallProblem> {
+        Ok(self.fleet_view().await)
+    }
+
     async fn findings(&self) -> Result<(Vec<FindingView>, f64), CallProblem> {
         let look = async {
             let found = doctor::look(&self.settings, &self.durations()).await;
@@ -629,23 +612,22 @@ impl Site for RunOperations {
             return Err(CallProblem::fields(vec![problem]));
         }
         let changed = within(PATIENCE, self.live.change_queue(place, change)).await?;
-        let (is_shared, queues) = changed.map_err(|error| backend_failed(&error))?;
+        let (reach, queues) = changed.map_err(|error| backend_failed(&error))?;
         let paused = route.queue_state(place.1).queue.paused;
-        Ok(self.result(queue, is_shared, paused, queues))
+        Ok(fleet::controlled(queue, reach, paused, queues))
     }
 
-    fn change_route(
+    async fn change_route(
         &self,
         route: &str,
-        change: &dyn Fn(RouteControl) -> RouteControl,
+        change: &ControlChange,
     ) -> Result<ControlResult, CallProblem> {
         let routes = self.live.routes();
         let found = routes
             .iter()
             .find(|one| one.name == route)
             .ok_or_else(|| no_such("route", route, routes.iter().map(|one| one.name.as_str())))?;
-        let wanted = change(found.state().route);
-        if let Some(concurrency) = wanted.concurrency
+        if let Some(Some(concurrency)) = change.concurrency
             && concurrency > found.most
         {
             let why = format!("{concurrency} is more than the process was started with");
@@ -653,8 +635,26 @@ impl Site for RunOperations {
             let problem = FieldProblem::new("concurrency", &why, &most);
             return Err(CallProblem::fields(vec![problem]));
         }
-        let queues = self.live.change_route(found, change);
-        Ok(self.result(route, false, wanted.paused, queues))
+        let changed = self.live.change_route(found, change).await;
+        let (reach, queues) = changed.map_err(|error| fleet::store_failed(&error))?;
+        let paused = found.state().route.paused;
+        Ok(fleet::controlled(route, reach, paused, queues))
+    }
+
+    async fn change_limit(
+        &self,
+        limit: &str,
+        change: &LimitChange,
+    ) -> Result<ControlResult, CallProblem> {
+        self.set_limit(limit, change).await
+    }
+
+    async fn change_log_level(&self, level: Option<String>) -> Result<LogLevelResult, CallProblem> {
+        self.set_log_level(level).await
+    }
+
+    async fn find_message(&self, request: FleetRequest) -> Result<FoundMessages, CallProblem> {
+        self.ask_fleet(request).await
     }
 
     fn cancel_attempt(&self, id: &str) -> Result<CancelResult, CallProblem> {
@@ -673,51 +673,13 @@ impl Site for RunOperations {
     }
 
     async fn cancel_message(&self, queue: &str, id: &str) -> Result<CancelResult, CallProblem> {
-        let (at, lane) = self.find_queue(queue)?;
-        let here = self.routes[at].running.cancel_message(lane, id);
-        let name = &self.live.routes()[at].queues[lane].name;
-        if here > 0 || !name.backend.facts().can_cancel {
-            if here == 0 && self.routes[at].queues[lane].facts().can_browse {
-                let cancelled = self.messages.cancel_waiting(queue, id).await;
-                cancelled.map_err(|problem| match problem.status {
-                    // Prefetched messages cannot be found.
-                    StatusCode::NOT_FOUND => CallProblem::not_found(format!(
-                        "{} A message that a process holds but has not started can be cancelled \
-                         there once it runs.",
-                        problem.detail
-                    )),
-                    _ => problem,
-                })?;
-                return Ok(CancelResult {
-                    waiting: 1_u64.into(),
-                    running: 0_u64.into(),
-                });
+        let cancelled = self.cancel_here(queue, id).await;
+        match cancelled {
+            Err(problem) if problem.status == StatusCode::NOT_FOUND => {
+                self.cancel_elsewhere(queue, id, problem).await
             }
-            if here == 0 {
-                return Err(CallProblem::not_found(format!(
-                    "Message `{id}` of queue `{queue}` is not running here. Messages that wait \
-                     there, or that this process holds but has not started, cannot be found by \
-                     their ids."
-                )));
-            }
-            return Ok(CancelResult {
-                waiting: 0_u64.into(),
-                running: here.into(),
-            });
+            cancelled => cancelled,
         }
-        let asked = self.schedules.backends().cancel(name, id);
-        let cancelled = within(PATIENCE, asked)
-            .await?
-            .map_err(|error| backend_failed(&error))?;
-        if cancelled.waiting + cancelled.running == 0 {
-            return Err(CallProblem::not_found(format!(
-                "Queue `{queue}` holds no message with this id or body."
-            )));
-        }
-        Ok(CancelResult {
-            waiting: cancelled.waiting.into(),
-            running: cancelled.running.into(),
-        })
     }
 
     fn drain(&self) -> bool {

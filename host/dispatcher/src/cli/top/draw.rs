@@ -3,6 +3,7 @@
 use super::model::{Holdings, ROWS, Tab, TopModel};
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::escape::escape_control_characters;
+use dispatcher_operate::fleet::FleetProcess;
 use dispatcher_operate::operations::{DepthView, OutcomeView, QueueView, RecentWork, RunningView};
 use dispatcher_operate::schema::Count;
 use ratatui::Frame;
@@ -15,7 +16,7 @@ const KEYS: &str =
     " q quit  Tab list  \u{2191}\u{2193} select  d depths  P pause  C cancel  D stop  ? help";
 
 const HELP: [&str; 13] = [
-    "1 2 3, Tab    Queues, Running, Outcomes",
+    "1 2 3 4, Tab  Queues, Running, Outcomes, Fleet",
     "\u{2191} \u{2193}, j k      select a row; PgUp, PgDn, Home, End",
     "d             show or hide the depths of queues:",
     "              on SQS each costs a billed call",
@@ -227,6 +228,16 @@ fn detail(model: &TopModel) -> Option<String> {
             let (queue, reason) = (shown(&outcome.queue), reason.map(shown));
             Some(format!(" {queue}: {}", reason.unwrap_or_default()))
         }
+        Tab::Fleet => {
+            let fleet = &model.fleet;
+            let old = fleet.error.as_ref().map(|why| {
+                let since = fleet.old_since.as_deref().unwrap_or_default();
+                format!("old since {since}: {}", shown(why))
+            });
+            let differs = fleet.differences.first().map(|one| shown(&one.line()));
+            let line = old.or(differs);
+            Some(format!(" {}", line.unwrap_or_else(|| fleet.scope_line())))
+        }
     }
 }
 
@@ -237,6 +248,8 @@ fn tab_line(model: &TopModel) -> Line<'static> {
             Tab::Queues => format!(" ({})", model.overview.queues),
             Tab::Running => format!(" ({})", model.overview.running),
             Tab::Outcomes => String::new(),
+            Tab::Fleet if model.fleet.processes.is_empty() => String::new(),
+            Tab::Fleet => format!(" ({})", model.fleet.processes.len()),
         };
         let title = format!(" {number} {}{count} ", tab.title());
         let style = if tab == model.tab {
@@ -272,12 +285,18 @@ fn draw_list(frame: &mut Frame, model: &TopModel, area: Rect) {
             &OUTCOME_WIDTHS,
             model.outcomes.iter().map(outcome_row).collect(),
         ),
+        Tab::Fleet => (
+            &FLEET_HEADER,
+            &FLEET_WIDTHS,
+            model.fleet.processes.iter().map(fleet_row).collect(),
+        ),
     };
     if rows.is_empty() {
         let nothing = match model.tab {
             Tab::Queues => " No queues.",
             Tab::Running => " No attempt is running.",
             Tab::Outcomes => " Every delivery since the start succeeded.",
+            Tab::Fleet => " No process has published its state yet.",
         };
         frame.render_widget(Line::from(nothing).dim(), area);
         return;
@@ -404,6 +423,31 @@ fn outcome_row(outcome: &OutcomeView) -> Row<'static> {
                 .unwrap_or_default(),
             id.unwrap_or_default()
         ),
+    ])
+}
+
+const FLEET_HEADER: [&str; 7] = [
+    " process", "version", "config", "running", "waiting", "done/s", "fail/s",
+];
+const FLEET_WIDTHS: [Constraint; 7] = [
+    Constraint::Min(20),
+    Constraint::Length(9),
+    Constraint::Length(12),
+    Constraint::Length(7),
+    Constraint::Length(7),
+    Constraint::Length(7),
+    Constraint::Length(7),
+];
+
+fn fleet_row(process: &FleetProcess) -> Row<'static> {
+    Row::new([
+        format!(" {}", shown(&process.id)),
+        shown(&process.version),
+        shown(&process.configuration),
+        process.running.to_string(),
+        process.waiting.to_string(),
+        rate(process.done),
+        rate(process.failed),
     ])
 }
 

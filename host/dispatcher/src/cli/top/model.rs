@@ -4,6 +4,7 @@
 use dispatcher_config::name::QueueName;
 use dispatcher_core::backend::{Backend, DepthCost};
 use dispatcher_core::clock::BootInstant;
+use dispatcher_operate::fleet::FleetView;
 use dispatcher_operate::objects::{MessageTotals, Overview};
 use dispatcher_operate::operations::{OutcomeView, QueueView, RunningView};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -26,16 +27,18 @@ pub(super) enum Tab {
     Queues,
     Running,
     Outcomes,
+    Fleet,
 }
 
 impl Tab {
-    pub(crate) const ALL: [Self; 3] = [Self::Queues, Self::Running, Self::Outcomes];
+    pub(crate) const ALL: [Self; 4] = [Self::Queues, Self::Running, Self::Outcomes, Self::Fleet];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Queues => "Queues",
             Self::Running => "Running",
             Self::Outcomes => "Outcomes",
+            Self::Fleet => "Fleet",
         }
     }
 }
@@ -99,6 +102,7 @@ pub(super) struct TopModel {
     pub queues: Vec<QueueView>,
     pub running: Vec<RunningView>,
     pub outcomes: Vec<OutcomeView>,
+    pub fleet: FleetView,
     /// The number of calls to queues for the last answer.
     pub calls: u64,
     pub question: Option<Question>,
@@ -138,6 +142,7 @@ impl TopModel {
             queues: Vec::new(),
             running: Vec::new(),
             outcomes: Vec::new(),
+            fleet: FleetView::default(),
             calls: 0,
             question: None,
             failure: None,
@@ -169,6 +174,7 @@ impl TopModel {
             ),
             Tab::Running => format!("/api/v1/running?limit={ROWS}"),
             Tab::Outcomes => format!("/api/v1/outcomes?limit={ROWS}"),
+            Tab::Fleet => "/api/v1/fleet".to_owned(),
         }
     }
 
@@ -256,6 +262,11 @@ impl TopModel {
         tab: Tab,
         mut answer: Value,
     ) -> Result<(), serde_json::Error> {
+        if tab == Tab::Fleet {
+            self.fleet = serde_json::from_value(answer)?;
+            self.follow_selected(tab);
+            return Ok(());
+        }
         let items = answer["items"].take();
         match tab {
             Tab::Queues => {
@@ -264,6 +275,7 @@ impl TopModel {
             }
             Tab::Running => self.running = serde_json::from_value(items)?,
             Tab::Outcomes => self.outcomes = serde_json::from_value(items)?,
+            Tab::Fleet => {}
         }
         self.follow_selected(tab);
         Ok(())
@@ -296,6 +308,10 @@ impl TopModel {
                     |one: &OutcomeView| format!("{} {} {}", one.at, one.queue, one.ids.join(" "));
                 self.outcomes.iter().map(key).collect()
             }
+            Tab::Fleet => {
+                let processes = self.fleet.processes.iter();
+                processes.map(|one| one.id.clone()).collect()
+            }
         }
     }
 
@@ -305,6 +321,7 @@ impl TopModel {
             Tab::Queues => self.queues.len(),
             Tab::Running => self.running.len(),
             Tab::Outcomes => self.outcomes.len(),
+            Tab::Fleet => self.fleet.processes.len(),
         }
     }
 
@@ -349,7 +366,7 @@ impl TopModel {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return Step::Quit,
             KeyCode::Char('?' | 'h') => self.shows_help = true,
-            KeyCode::Char(digit @ '1'..='3') => {
+            KeyCode::Char(digit @ '1'..='4') => {
                 return self.show(Tab::ALL[digit as usize - '1' as usize]);
             }
             KeyCode::Tab | KeyCode::Right => {
@@ -422,7 +439,7 @@ impl TopModel {
         let reach = if queue.shared {
             "for all processes that read it"
         } else {
-            "in this process"
+            "on this machine only"
         };
         Some(Question {
             text: format!("{verb} {name} {reach}?"),

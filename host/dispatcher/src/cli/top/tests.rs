@@ -162,7 +162,7 @@ fn pause_asks_first_and_says_who_obeys() {
     };
     assert_eq!(action.path, "/api/v1/queues/local%3Ab/resume");
     model.notify(action.done, false, at(12));
-    assert!(screen(&model, at(13)).contains("local:b resumed in this process"));
+    assert!(screen(&model, at(13)).contains("local:b resumed on this machine only"));
     assert!(screen(&model, at(30)).contains("q quit"), "the keys again");
 }
 
@@ -402,5 +402,32 @@ fn terminal_is_restored_after_a_panic() {
     let modes: Vec<&str> = after.split_whitespace().collect();
     for mode in ["icanon", "echo", "isig"] {
         assert!(modes.contains(&mode), "{mode} {after:?}");
+    }
+}
+
+#[test]
+fn fleet_shows_its_processes_and_what_differs() {
+    let process = |id: &str, version: &str| {
+        json!({"id": id, "version": version, "configuration": "a1b2c3", "running": 4, "waiting": 2,
+            "done": 1.5, "failed": 0.0})
+    };
+    let fleet = json!({
+        "store": "redis:default", "scope": "all-processes", "process": "1@a",
+        "processes": [process("1@a", "0.1.0"), process("2@b", "0.2.0")],
+        "differences": [{"what": "version", "values": [
+            {"value": "0.1.0", "processes": ["1@a"]}, {"value": "0.2.0", "processes": ["2@b"]}]}],
+    });
+    let mut model = model();
+    assert_eq!(press(&mut model, '4'), Step::Fetch);
+    assert_eq!(model.path(), "/api/v1/fleet");
+    model.take_list(Tab::Fleet, fleet).unwrap();
+    let shown = screen(&model, at(12));
+    for part in [
+        "4 Fleet (2)",
+        "1@a",
+        "a1b2c3",
+        "The version differs: 0.1.0 in 1@a, 0.2.0 in 2@b",
+    ] {
+        assert!(shown.contains(part), "{part} in\n{shown}");
     }
 }

@@ -1,0 +1,175 @@
+//! The operations on all processes of the fleet.
+
+use super::control::{controlled, nothing};
+use super::{
+    ActionEntry, FieldKind, Form, FormField, Operation, OperationDeclaration, Target, VerbCall,
+    VerbResult, missing,
+};
+use crate::fleet::{FoundMessages, LogLevelResult};
+use crate::operations::ControlResult;
+use crate::request::{AtLeastOne, MessageId, QueueText};
+use crate::requests;
+use dispatcher_core::fleet::control::{FleetRequest, LimitChange};
+
+requests! {
+    /// Numbers of a limit, for each key.
+    pub struct FleetLimitNumbers {
+        /// Maximum messages that run at the same time in all processes.
+        concurrency: Option<AtLeastOne>,
+        /// Maximum messages that all processes start per second.
+        rate: Option<f64>,
+        /// How many messages may start at once after a pause.
+        burst: Option<AtLeastOne>,
+    }
+
+    /// A filter of log lines.
+    pub struct LogFilter {
+        /// A level or directives, as `--log-level` takes them.
+        level: Option<String>,
+    }
+
+    /// A message that runs in some process.
+    pub struct RunningMessageId {
+        /// Its id.
+        message: MessageId,
+        /// Its queue; the default is any.
+        queue: QueueText,
+    }
+}
+
+/// Changes the numbers of a limit.
+pub struct ChangeLimitVerb;
+/// Changes the log level.
+pub struct LogLevelVerb;
+/// Finds the process that runs a message.
+pub struct FindVerb;
+/// Cancels a message that runs in any process.
+pub struct CancelAnywhereVerb;
+
+const MESSAGE: FormField = FormField {
+    name: "message",
+    label: "Message id",
+    help: "As in the log and in the list of running attempts.",
+    kind: FieldKind::Text,
+};
+
+#[async_trait::async_trait]
+impl Operation for ChangeLimitVerb {
+    type Request = FleetLimitNumbers;
+    type Answer = ControlResult;
+
+    const DECLARED: OperationDeclaration = OperationDeclaration::new(
+        "/api/v1/fleet/limits/{limit}",
+        "Changes the numbers of a limit for all processes; `null` resets one to the configured value.",
+    );
+
+    async fn run(request: FleetLimitNumbers, call: &VerbCall<'_>) -> VerbResult<ControlResult> {
+        let whole = |limit: Option<AtLeastOne>| limit.and_then(|limit| u32::try_from(limit.0).ok());
+        let change = LimitChange {
+            concurrency: request.concurrency.map(whole),
+            rate: request.rate,
+            burst: request.burst.map(whole),
+        };
+        if change == LimitChange::default() {
+            return Err(nothing("concurrency, rate or burst"));
+        }
+        let result = call.site.change_limit(call.target, &change).await?;
+        Ok(controlled("limit changed", result))
+    }
+}
+
+#[async_trait::async_trait]
+impl Operation for LogLevelVerb {
+    type Request = LogFilter;
+    type Answer = LogLevelResult;
+
+    const DECLARED: OperationDeclaration = OperationDeclaration {
+        forms: &[Form {
+            fields: &[FormField {
+                name: "level",
+                label: "Log level",
+                help: "A level such as debug, or directives such as info,guest=debug. Empty: as configured.",
+                kind: FieldKind::Limit,
+            }],
+            ..Form::new(
+                "log-level",
+                Target::Program,
+                "Change the log level of all processes?",
+                "Change",
+            )
+        }],
+        ..OperationDeclaration::new(
+            "/api/v1/fleet/log-level",
+            "Changes the log level of all processes; `null` resets it to the configured one.",
+        )
+    };
+
+    async fn run(request: LogFilter, call: &VerbCall<'_>) -> VerbResult<LogLevelResult> {
+        let level = request
+            .level
+            .ok_or_else(|| missing("level", "a level, as in debug, or null"))?;
+        let result = call.site.change_log_level(level).await?;
+        Ok((result, ActionEntry::new("log level", 1)))
+    }
+}
+
+#[async_trait::async_trait]
+impl Operation for FindVerb {
+    type Request = RunningMessageId;
+    type Answer = FoundMessages;
+
+    const DECLARED: OperationDeclaration = OperationDeclaration::new(
+        "/api/v1/fleet/find",
+        "Finds the process that runs a message; waits up to 3 seconds for the answers of all.",
+    );
+
+    async fn run(request: RunningMessageId, call: &VerbCall<'_>) -> VerbResult<FoundMessages> {
+        find(request, call, false).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Operation for CancelAnywhereVerb {
+    type Request = RunningMessageId;
+    type Answer = FoundMessages;
+
+    const DECLARED: OperationDeclaration = OperationDeclaration {
+        forms: &[Form {
+            fields: &[MESSAGE],
+            ..Form::new(
+                "cancel-anywhere",
+                Target::Program,
+                "Cancel a message that runs in any process?",
+                "Cancel the message",
+            )
+            .destructive()
+        }],
+        ..OperationDeclaration::new(
+            "/api/v1/fleet/cancel",
+            "Cancels a message in the process that runs it: its attempt is stopped, and it is deleted.",
+        )
+    };
+
+    async fn run(request: RunningMessageId, call: &VerbCall<'_>) -> VerbResult<FoundMessages> {
+        find(request, call, true).await
+    }
+}
+
+async fn find(
+    request: RunningMessageId,
+    call: &VerbCall<'_>,
+    cancels: bool,
+) -> VerbResult<FoundMessages> {
+    let message = request.message;
+    let MessageId(message) = message.ok_or_else(|| missing("message", "the id of a message"))?;
+    let asked = FleetRequest {
+        message: message.clone(),
+        queue: request.queue.map(|queue| queue.0),
+        cancels,
+        ..FleetRequest::default()
+    };
+    let found = call.site.find_message(asked).await?;
+    let cancelled = found.items.iter().filter(|item| cancels && item.cancelled);
+    let done = ActionEntry::new(message, cancelled.count() as u64);
+    Ok((found, done))
+}
