@@ -63,6 +63,7 @@ impl Check {
             shadow: self
                 .read(section.one("shadow"), value::switch)
                 .unwrap_or_default(),
+            hides_keys: false,
         };
         self.weight_fits(&limit, section);
         limit
@@ -285,6 +286,7 @@ mod tests {
             overrides: HashMap::new(),
             weight: LimitWeight::Place(GroupBy::Pointer("/size".into())),
             shadow: false,
+            hides_keys: false,
         };
         let numbers = |concurrency, rate| LimitNumbers { concurrency, rate };
         let one = LimitWeight::Fixed(1);
@@ -310,6 +312,7 @@ mod tests {
             ]),
             weight: LimitWeight::Fixed(3),
             shadow: true,
+            hides_keys: false,
         };
         assert_eq!(settings.limits, [plain, api, customer, spare]);
         let of_routes: Vec<_> = settings.routes.iter().map(|route| &*route.limits).collect();

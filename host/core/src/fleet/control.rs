@@ -3,7 +3,6 @@
 //! make the calls.
 
 use super::limit::{LimitNumbers, Rate};
-use super::summary::LimitSummary;
 use super::{FOREVER, FleetStore, MOST_BYTES, RecordChange, Snapshot};
 use crate::clock;
 use crate::control::{ControlChange, QueueControl};
@@ -84,15 +83,6 @@ pub struct FleetRequest {
     pub queue: Option<String>,
     /// Whether the message is cancelled where it runs.
     pub cancels: bool,
-}
-
-/// The limits of a process, for those who operate the fleet.
-pub trait LimitControl: Send + Sync + 'static {
-    /// Applies live numbers, by the names of limits. A limit that is missing is as configured.
-    fn set(&self, live: &BTreeMap<String, LiveLimit>);
-
-    /// Returns the state of each limit.
-    fn summaries(&self) -> Vec<LimitSummary>;
 }
 
 impl LiveLimit {

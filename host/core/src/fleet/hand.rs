@@ -460,12 +460,10 @@ impl Hand {
         ends && !self.shares_out()
     }
 
-    /// Replaces the numbers of limits for all keys that have no others, by the limits' names.
-    pub fn set_numbers(&mut self, numbers: &HashMap<String, LimitNumbers>) {
-        for limit in &mut self.limits {
-            if let Some(numbers) = numbers.get(&limit.name) {
-                limit.numbers = *numbers;
-            }
+    /// Replaces the numbers of all limits, for all keys that have no others.
+    pub fn set_numbers(&mut self, numbers: impl Iterator<Item = LimitNumbers>) {
+        for (limit, numbers) in self.limits.iter_mut().zip(numbers) {
+            limit.numbers = numbers;
         }
     }
 

@@ -1,11 +1,13 @@
 //! Keeps what a process has in hand up to date with the store, and revokes permits that end. Makes
 //! the calls that the hand plans.
 
+use super::control::LiveLimit;
 use super::exchange::exchange;
 use super::figures::LimitFigures;
 use super::hand::{Hand, Needs};
 use super::ledger::{Grant, Request};
-use super::limit::{Limit, LimitNumbers};
+use super::limit::Limit;
+use super::summary::LimitSummary;
 use super::{FleetStore, WhenAway};
 use crate::backoff;
 use crate::clock;
@@ -14,7 +16,7 @@ use crate::error_kind::{CallError, ErrorKind};
 use crate::message::Message;
 use crate::telemetry::log_throttle::LogThrottle;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -26,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 /// The interval at which permits that end are looked for while messages run.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// The keys of a limit in a summary.
+const MOST_SUMMARY_KEYS: usize = 5;
 
 /// The limits of a process, shared by its routes.
 #[derive(Debug)]
@@ -138,10 +143,23 @@ impl Fleet {
         &self.limits
     }
 
-    /// Replaces the numbers of limits, by their names. Other processes must do the same.
-    pub fn set_numbers(&self, numbers: &HashMap<String, LimitNumbers>) {
+    /// Applies live numbers, by the names of limits. A limit that is missing is as configured. Other
+    /// processes must do the same.
+    pub fn set_live(&self, live: &BTreeMap<String, LiveLimit>) {
+        let numbers = self.limits.iter().map(|limit| {
+            let live = live.get(&limit.name).copied().unwrap_or_default();
+            live.over(limit.numbers)
+        });
         self.state.lock().hand.set_numbers(numbers);
+        self.wanted.notify_one();
         self.changed();
+    }
+
+    /// Returns what other processes learn of each limit.
+    #[must_use]
+    pub fn summaries(&self) -> Vec<LimitSummary> {
+        let figures = self.figures(MOST_SUMMARY_KEYS);
+        figures.into_iter().map(LimitSummary::from).collect()
     }
 
     /// Whether a message lacks a permit or a token of a limit without keys.

@@ -72,6 +72,8 @@ pub struct Limit {
     pub weight: LimitWeight,
     /// Whether it only counts, and stops nothing.
     pub shadow: bool,
+    /// Whether keys are kept and shown as their hashes, because they are private.
+    pub hides_keys: bool,
 }
 
 /// What a message takes of one limit.
@@ -96,7 +98,7 @@ impl Limit {
                 LimitKey::Place(place) => place.group(message),
             };
             let found = found.filter(|key| !key.is_empty());
-            Arc::from(found.map_or_else(|| NO_KEY.to_owned(), bounded))
+            Arc::from(found.map_or_else(|| NO_KEY.to_owned(), |key| self.kept(key)))
         });
         let weight = match &self.weight {
             LimitWeight::Fixed(weight) => *weight,
@@ -114,7 +116,27 @@ impl Limit {
         }
     }
 
-    /// Returns the numbers for a key.
+    /// Returns the key as it is kept and shown.
+    fn kept(&self, key: String) -> String {
+        if self.hides_keys || key.len() > LONGEST_KEY {
+            hash(&key)
+        } else {
+            key
+        }
+    }
+
+    /// Keeps and shows keys only as their hashes.
+    #[must_use]
+    pub fn hiding_keys(mut self) -> Self {
+        self.hides_keys = true;
+        let overrides = self.overrides.into_iter();
+        self.overrides = overrides
+            .map(|(key, numbers)| (hash(&key), numbers))
+            .collect();
+        self
+    }
+
+    /// Returns the numbers for a key, as `need` has it.
     #[must_use]
     pub fn numbers_of(&self, key: Option<&str>) -> LimitNumbers {
         let own = key.and_then(|key| self.overrides.get(key));
@@ -130,11 +152,7 @@ impl LimitNumbers {
     }
 }
 
-/// Returns the key, or its hash if it is long.
-fn bounded(key: String) -> String {
-    if key.len() <= LONGEST_KEY {
-        return key;
-    }
+fn hash(key: &str) -> String {
     let digest = Sha256::digest(key.as_bytes());
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
@@ -162,6 +180,7 @@ mod tests {
             )]),
             weight,
             shadow: false,
+            hides_keys: false,
         }
     }
 
@@ -191,5 +210,16 @@ mod tests {
             key.starts_with("sha256:") && key.len() < LONGEST_KEY,
             "{key}"
         );
+    }
+
+    #[test]
+    fn hidden_key_is_kept_as_its_hash_with_its_own_numbers() {
+        let mut message = samples::message("m");
+        message.body = r#"{"customer":"acme"}"#.into();
+        let key = LimitKey::Place(GroupBy::Pointer("/customer".to_owned()));
+        let hiding = limit(Some(key), LimitWeight::Fixed(1)).hiding_keys();
+        let key = hiding.need(0, &message, None).key.expect("it has a key");
+        assert!(key.starts_with("sha256:"), "{key}");
+        assert_eq!(hiding.numbers_of(Some(&key)).concurrency, Some(50));
     }
 }

@@ -1,6 +1,7 @@
 //! The summary that each process of a fleet publishes for the others: numbers and names, no bodies
 //! of messages. Pure.
 
+use super::figures::LimitFigures;
 use serde::{Deserialize, Serialize};
 
 /// The format that this version writes, and the newest that it reads.
@@ -116,6 +117,27 @@ pub struct KeySummary {
     pub used: u64,
     /// Messages that wait.
     pub waiting: u64,
+}
+
+impl From<LimitFigures> for LimitSummary {
+    fn from(figures: LimitFigures) -> Self {
+        let all = figures.keys.iter().chain([&figures.others]);
+        let keys = figures.keys.iter().filter(|key| !key.key.is_empty());
+        Self {
+            concurrency: figures.numbers.concurrency,
+            rate: figures.numbers.rate.map(|rate| rate.per_second),
+            used: all.clone().map(|key| u64::from(key.in_use)).sum(),
+            waiting: all.map(|key| u64::from(key.waiting)).sum(),
+            keys: keys
+                .map(|key| KeySummary {
+                    key: key.key.clone(),
+                    used: key.in_use.into(),
+                    waiting: key.waiting.into(),
+                })
+                .collect(),
+            limit: figures.name,
+        }
+    }
 }
 
 impl Summary {

@@ -8,7 +8,8 @@ use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::fleet::control;
-use dispatcher_core::fleet::control::{FleetControl, FleetRequest, FollowedControl, LimitControl};
+use dispatcher_core::fleet::control::{FleetControl, FleetRequest, FollowedControl};
+use dispatcher_core::fleet::keeper::Fleet;
 use dispatcher_core::fleet::summary::{LimitSummary, Summary};
 use dispatcher_core::process;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
@@ -82,7 +83,7 @@ pub(crate) struct FleetLink {
     followed: tokio::sync::Mutex<FollowedControl>,
     state: Mutex<LinkState>,
     listed: tokio::sync::Mutex<Option<(BootInstant, FleetProcesses)>>,
-    limits: OnceLock<Arc<dyn LimitControl>>,
+    limits: OnceLock<Arc<Fleet>>,
     /// Notified when there are requests to answer.
     pub requested: Notify,
 }
@@ -124,9 +125,8 @@ impl FleetLink {
     }
 
     /// Hands the live numbers of limits to those who keep them, now and when they change.
-    #[expect(dead_code, reason = "no limits are wired yet")]
-    pub(crate) fn connect_limits(&self, limits: Arc<dyn LimitControl>) {
-        limits.set(&self.control().limits);
+    pub(crate) fn connect_limits(&self, limits: Arc<Fleet>) {
+        limits.set_live(&self.control().limits);
         // A process has one set of limits.
         let _ = self.limits.set(limits);
     }
@@ -192,7 +192,7 @@ impl FleetLink {
             }
         };
         if let Some(limits) = self.limits.get() {
-            limits.set(&control.limits);
+            limits.set_live(&control.limits);
         }
         if !requests.is_empty() {
             self.requested.notify_one();

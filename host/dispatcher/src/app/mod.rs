@@ -167,8 +167,11 @@ pub async fn run(
     let _keeper = shared.keep(&queues);
     (shared.controls, shared.fleet_link) = tokio::join!(
         live::read(&backends, &settings),
-        live::join_fleet(&backends, &settings, fleet.clone())
+        live::join_fleet(&backends, &settings, fleet)
     );
+    if let Some(limits) = &shared.fleet {
+        shared.fleet_link.connect_limits(limits.clone());
+    }
     let schedules = Arc::new(Schedules::new(backends, settings.schedule_table.clone()));
     let scheduling = schedule::start(&settings, &schedules, &shared).await;
     let names = queue_names(&built);
@@ -411,7 +414,7 @@ impl ProcessContext {
     fn keep_limits(&mut self, settings: &Settings, store: Arc<dyn FleetStore>) -> KeptLimits {
         // A container's next process has the same label, and must not have the permits of this one.
         let process = format!("{}/{}", process::label(), Uuid::now_v7().simple());
-        let (limits, when_away) = (settings.limits.clone(), settings.fleet.when_away);
+        let (limits, when_away) = (build::fleet::limits(settings), settings.fleet.when_away);
         let fleet = Arc::new(Fleet::new(process, limits, when_away));
         self.fleet = Some(fleet.clone());
         let keeping = fleet::keeper::keep(fleet.clone(), store.clone());

@@ -16,6 +16,7 @@ fn limit(name: &str, numbers: LimitNumbers, is_keyed: bool) -> Limit {
         overrides: HashMap::new(),
         weight: LimitWeight::Fixed(1),
         shadow: false,
+        hides_keys: false,
     }
 }
 

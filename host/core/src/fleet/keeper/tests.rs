@@ -1,4 +1,4 @@
-use super::super::limit::{LimitWeight, Need};
+use super::super::limit::{LimitNumbers, LimitWeight, Need};
 use super::super::{RecordChange, Snapshot};
 use super::*;
 use crate::clock::Timestamp;
@@ -63,6 +63,7 @@ fn fleet(process: &str, concurrency: u32, when_away: WhenAway) -> Arc<Fleet> {
         overrides: HashMap::new(),
         weight: LimitWeight::Fixed(1),
         shadow: false,
+        hides_keys: false,
     };
     Arc::new(Fleet::new(process.to_owned(), vec![limit], when_away))
 }

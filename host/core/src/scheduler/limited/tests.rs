@@ -69,6 +69,7 @@ impl World {
             overrides: HashMap::new(),
             weight: LimitWeight::Fixed(1),
             shadow: false,
+            hides_keys: false,
         };
         let key = LimitKey::Place(GroupBy::Attribute("k".to_owned()));
         let limits = vec![limit("all", 2, None), limit("each", 1, Some(key))];

@@ -1,12 +1,16 @@
 //! Opens the store of the limits that hold for all processes together, if a route has any, and
 //! describes it.
 
+use super::super::messages::known::redaction;
 use super::Backends;
 use dispatcher_config::problem::Problem;
 use dispatcher_config::{FleetPlace, Route, Settings};
 use dispatcher_core::clock;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::fleet::FleetStore;
+use dispatcher_core::fleet::limit::{Limit, LimitKey};
+use dispatcher_core::intake::group::GroupBy;
+use dispatcher_trials::recording::redact::Rule;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,4 +84,79 @@ pub fn describe(settings: &Settings, route: &Route) -> Option<String> {
     };
     let names = names.join(", ");
     Some(format!("limits {names} in {place}, kept by {shared}"))
+}
+
+/// Returns the limits. The keys of those whose place a route redacts are hidden.
+pub fn limits(settings: &Settings) -> Vec<Limit> {
+    let limits = settings.limits.iter().cloned().enumerate();
+    limits
+        .map(|(index, limit)| {
+            let mut routes = settings.routes.iter();
+            let is_private = routes.any(|route| {
+                let rules = redaction(route);
+                route.limits.contains(&index) && rules.iter().any(|rule| redacts(rule, &limit))
+            });
+            if is_private {
+                limit.hiding_keys()
+            } else {
+                limit
+            }
+        })
+        .collect()
+}
+
+/// Whether a rule redacts the place of a limit's keys.
+fn redacts(rule: &Rule, limit: &Limit) -> bool {
+    match (rule, &limit.key) {
+        (Rule::Attribute(name), Some(LimitKey::Place(GroupBy::Attribute(of)))) => {
+            name == of || name == "*"
+        }
+        (Rule::Body(steps), Some(LimitKey::Place(GroupBy::Pointer(pointer)))) => {
+            let place = pointer.split('/').skip(1);
+            let place: Vec<String> = place
+                .map(|step| step.replace("~1", "/").replace("~0", "~"))
+                .collect();
+            let both = steps.iter().zip(&place);
+            let mut is_same = both.map(|(step, of)| step.as_ref().is_none_or(|step| step == of));
+            steps.len() <= place.len() && is_same.all(|same| same)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dispatcher_core::fleet::limit::{LimitNumbers, LimitWeight};
+    use std::collections::HashMap;
+
+    #[test]
+    fn rule_redacts_the_places_at_and_below_its_own() {
+        let limit = |place| Limit {
+            name: "api".to_owned(),
+            numbers: LimitNumbers::default(),
+            key: Some(LimitKey::Place(place)),
+            overrides: HashMap::new(),
+            weight: LimitWeight::Fixed(1),
+            shadow: false,
+            hides_keys: false,
+        };
+        let customer = limit(GroupBy::Pointer("/customer/id".to_owned()));
+        let tenant = limit(GroupBy::Attribute("tenant".to_owned()));
+        for (rule, hidden) in [
+            ("/customer/id", [true, false]),
+            ("/customer", [true, false]),
+            ("/*/id", [true, false]),
+            ("/", [true, false]),
+            ("/cust", [false, false]),
+            ("/customer/id/part", [false, false]),
+            ("attribute:tenant", [false, true]),
+            ("attribute:*", [false, true]),
+            ("attribute:other", [false, false]),
+        ] {
+            let parsed: Rule = rule.parse().expect("a rule");
+            let found = [&customer, &tenant].map(|limit| redacts(&parsed, limit));
+            assert_eq!(found, hidden, "{rule}");
+        }
+    }
 }
