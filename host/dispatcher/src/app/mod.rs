@@ -162,10 +162,7 @@ pub async fn run(
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
-    (shared.controls, shared.fleet_link) = tokio::join!(
-        live::read(&backends, &settings),
-        live::join_fleet(&backends, &settings, fleet.clone())
-    );
+    shared.read_controls(&settings, &backends, &fleet).await;
     let _limits = fleet.map(|store| shared.keep_limits(&settings, store));
     let schedules = Arc::new(Schedules::new(backends, settings.schedule_table.clone()));
     let scheduling = schedule::start(&settings, &schedules, &shared).await;
@@ -187,9 +184,7 @@ pub async fn run(
     let running =
         drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
     let stopped = running.await;
-    lasting.messages.finish().await;
-    drop(lasting.fleet);
-    shared.fleet_link.leave().await;
+    lasting.finish(&shared.fleet_link).await;
     flush(stopped, plan, watching, exporting).await
 }
 
@@ -228,6 +223,14 @@ struct LastingOperations {
     messages: Arc<QueueMessages>,
     /// Follows the fleet, and publishes what this process does.
     fleet: Task<()>,
+}
+
+impl LastingOperations {
+    async fn finish(self, fleet_link: &FleetLink) {
+        self.messages.finish().await;
+        drop(self.fleet);
+        fleet_link.leave().await;
+    }
 }
 
 /// Lets operators view and change the running state until the returned values are dropped.
@@ -395,6 +398,19 @@ impl ProcessContext {
         self.fleet = Some(fleet.clone());
         let keeper = fleet::keeper::keep(fleet, store);
         tasks::spawn(tasks::watched(&self.broken, keeper))
+    }
+
+    /// Reads the settings that operators made before the start, from queues' stores and the fleet's.
+    async fn read_controls(
+        &mut self,
+        settings: &Settings,
+        backends: &Backends,
+        fleet: &Option<Arc<dyn FleetStore>>,
+    ) {
+        (self.controls, self.fleet_link) = tokio::join!(
+            live::read(backends, settings),
+            live::join_fleet(backends, settings, fleet.clone())
+        );
     }
 
     /// Creates spans from now on, if the settings export any, and traces and counts the messages
