@@ -3,7 +3,7 @@
 use dispatcher_core::clock;
 use dispatcher_core::error_kind::ErrorKind;
 use dispatcher_core::fleet::exchange::exchange;
-use dispatcher_core::fleet::ledger::{Account, Claim, Request};
+use dispatcher_core::fleet::ledger::{LimitAccount, Request, StartClaim};
 use dispatcher_core::fleet::limit::LimitNumbers;
 use dispatcher_core::fleet::{FleetStore, MOST_BYTES, MOST_RECORDS, RecordChange};
 use dispatcher_dynamodb::fleet::DynamoFleet;
@@ -163,7 +163,7 @@ fn request(holder: &str, keep: u32, count: u32) -> Request {
     Request {
         holder: holder.to_owned(),
         lease: MINUTE,
-        accounts: vec![Account {
+        accounts: vec![LimitAccount {
             record: "limit".to_owned(),
             numbers: LimitNumbers {
                 concurrency: Some(10),
@@ -172,7 +172,7 @@ fn request(holder: &str, keep: u32, count: u32) -> Request {
             keep,
             shadow: false,
         }],
-        claims: vec![Claim {
+        claims: vec![StartClaim {
             needs: vec![(0, 1)],
             count,
         }],

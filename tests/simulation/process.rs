@@ -20,7 +20,7 @@ use dispatcher_config::{
 use dispatcher_core::clock;
 use dispatcher_core::executor::Workers;
 use dispatcher_core::idempotency::Records;
-use dispatcher_core::intake::group::GroupBy;
+use dispatcher_core::message::group_by::GroupBy;
 use dispatcher_core::queue::{Identity, Queue};
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::ready::Sequence;

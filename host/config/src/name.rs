@@ -202,32 +202,41 @@ impl FleetPlace {
         })
     }
 
-    /// Describes the form of a place.
-    fn wanted() -> String {
+    /// Returns the problem of a text that is no place.
+    fn refused(found: String) -> String {
         let able = backends::those(|backend| backend.facts().has_fleets);
-        let forms = able.iter().map(|name| format!("{name}:NAME"));
-        let forms = forms.collect::<Vec<_>>().join(" or ");
-        format!("{forms}, the name in letters, digits, - _ and .; of DynamoDB a table")
+        let forms: Vec<String> = able.iter().map(|name| format!("{name}:NAME")).collect();
+        let forms = forms.join(" or ");
+        format!(
+            "{found}; wanted {forms}, the name in letters, digits, - _ and .; of DynamoDB a table"
+        )
     }
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.".contains(c)
 }
 
 impl std::str::FromStr for FleetPlace {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refused = |found: String| format!("{found}; wanted {}", Self::wanted());
         let Some((prefix, name)) = text.split_once(':') else {
-            return Err(refused(format!("`{text}` names no store")));
+            return Err(Self::refused(format!("`{text}` names no store")));
         };
         let backend = match backends::find(prefix) {
             Ok(backend) if backend.facts().has_fleets => backend,
-            Ok(_) => return Err(refused(format!("the backend `{prefix}` stores no limits"))),
+            Ok(_) => {
+                return Err(Self::refused(format!(
+                    "the backend `{prefix}` stores no limits"
+                )));
+            }
             Err(absent) if absent.is_left_out() => {
-                return Err(refused(format!(
+                return Err(Self::refused(format!(
                     "the backend `{prefix}` is not compiled into this binary"
                 )));
             }
-            Err(absent) => return Err(refused(format!("`{text}` names {absent}"))),
+            Err(absent) => return Err(Self::refused(format!("`{text}` names {absent}"))),
         };
         let lengths = &backend.facts().name_length;
         // A fleet without a name is the default one, where names are not those of tables.
@@ -236,9 +245,8 @@ impl std::str::FromStr for FleetPlace {
         } else {
             name
         };
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if !lengths.contains(&name.len()) || !name.chars().all(is_plain) {
-            return Err(refused(format!("`{name}` cannot name a fleet there")));
+            return Err(Self::refused(format!("`{name}` cannot name a fleet there")));
         }
         Ok(Self {
             backend,

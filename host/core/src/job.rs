@@ -53,7 +53,7 @@ pub struct Hold {
     pub last_chance: bool,
     /// The span of the last attempt, if attempts are traced.
     pub trace: Option<SpanContext>,
-    /// What the message takes of the limits of the fleet, if its route has limits.
+    /// The message's needs for limits of the fleet, if its route has limits.
     pub needs: Option<Needs>,
     /// The permits of these limits, while the message is attempted.
     pub limits: Option<FleetPermit>,

@@ -23,7 +23,7 @@ answers! {
         log_level: Option<String>,
         /// The processes, by name.
         processes: Vec<FleetProcess>,
-        /// What differs between them.
+        /// The differences between them.
         differences: Vec<FleetDifference>,
         /// The queues of all processes, the busiest first.
         queues: Vec<FleetQueue>,
@@ -90,7 +90,7 @@ answers! {
         queue: String,
         /// How many processes receive from it.
         processes: Count,
-        /// In how many of them it is paused.
+        /// The number of them in which it is paused.
         paused: Count,
         /// Messages in attempts.
         running: Count,
@@ -204,8 +204,9 @@ impl FleetView {
         let mut limits: Vec<FleetLimit> = limits.into_values().collect();
         limits.sort_by_key(|one| std::cmp::Reverse((one.waiting.0, one.used.0)));
         for limit in &mut limits {
-            let order = |one: &FleetKey| std::cmp::Reverse((one.waiting.0, one.used.0));
-            limit.keys.sort_by_key(order);
+            limit
+                .keys
+                .sort_by_key(|one| std::cmp::Reverse((one.waiting.0, one.used.0)));
             limit.keys.truncate(MOST_KEYS);
         }
         let left_out: u64 = summaries.iter().map(|(_, one)| one.left_out).sum();

@@ -1,5 +1,5 @@
-//! What operators set for a fleet holds for all its processes, outlives restarts, and any process
-//! shows all.
+//! The settings that operators make for a fleet hold for all its processes and outlive restarts, and
+//! any process shows all.
 
 use crate::operator::admin_api::ApiScene;
 use crate::scene::{printed, prints, run, send};

@@ -71,7 +71,6 @@ impl Check {
 
     /// Reads the numbers of a limit, or of a key whose limit has the numbers `own`.
     fn numbers(&mut self, written: WrittenNumbers<'_>, own: LimitNumbers) -> LimitNumbers {
-        let number = |given: &WrittenValue| value::number(given, &(1..=MOST));
         let concurrency = self.read(written.concurrency, number);
         let per_second = self.read(written.rate, value::rate);
         let burst = self.read(written.burst, number);
@@ -177,8 +176,14 @@ impl WrittenNumbers<'_> {
 }
 
 fn is_name(name: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_plain)
+    let is_plain = name
+        .chars()
+        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    is_plain && (1..=LONGEST_NAME).contains(&name.len())
+}
+
+fn number(given: &WrittenValue) -> Result<u32, Problem> {
+    value::number(given, &(1..=MOST))
 }
 
 #[expect(
@@ -241,7 +246,7 @@ mod tests {
     use crate::file;
     use crate::flags::Flags;
     use dispatcher_core::fleet::WhenAway;
-    use dispatcher_core::intake::group::GroupBy;
+    use dispatcher_core::message::group_by::GroupBy;
     use std::path::Path;
 
     fn read(text: &str) -> (Settings, Vec<String>) {

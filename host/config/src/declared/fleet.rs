@@ -28,7 +28,7 @@ settings! {
             place.or_else(FleetPlace::of_this_machine)
         };
 
-    /// What happens while the store does not answer: nothing starts that a limit applies to, or
+    /// Behaviour while the store does not answer: nothing starts that a limit applies to, or
     /// each process continues with an equal share of every limit, which they may exceed together
     "fleet-when-away" => Setting::new("closed|share").default("closed").flag(Group::Limits),
         when_away: WhenAway = |given| {

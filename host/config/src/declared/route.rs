@@ -8,7 +8,7 @@ use crate::value;
 use crate::value::BareUnit;
 use dispatcher_core::envelope::{Envelope, S3Pointers};
 use dispatcher_core::filter::Filter;
-use dispatcher_core::intake::group::GroupBy;
+use dispatcher_core::message::group_by::GroupBy;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::settlement::decide::{ShedAction, ShedPolicy, UnmatchedAction};

@@ -1,7 +1,7 @@
 //! The settings of a route for the order of its messages and for those that are too old.
 
 use super::*;
-use dispatcher_core::intake::group::GroupBy;
+use dispatcher_core::message::group_by::GroupBy;
 use dispatcher_core::scheduler::ready::Sequence;
 
 #[test]

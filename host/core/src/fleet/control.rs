@@ -17,7 +17,7 @@ pub const FORMAT: u32 = 1;
 const RECORD: &str = "/control";
 /// The most requests that wait for answers.
 const MOST_REQUESTS: usize = 16;
-/// The time in milliseconds after which nobody answers a request.
+/// The time in milliseconds after which no process answers a request.
 const ANSWERED_WITHIN: u64 = 10_000;
 /// The most bytes of the id of a message that is looked for.
 const LONGEST_ID: usize = 256;
@@ -179,17 +179,16 @@ impl FleetControl {
         let Some(text) = text else {
             return Ok(Self::default());
         };
-        let unreadable = |why: String| refused(format!("the control record of the fleet: {why}"));
         let record: serde_json::Value =
-            serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
+            serde_json::from_str(text).map_err(|error| unreadable(&error.to_string()))?;
         let format = record["format"].as_u64();
         if format != Some(u64::from(FORMAT)) {
-            return Err(unreadable(format!(
+            return Err(unreadable(&format!(
                 "a newer version of dispatcher wrote it; this version knows format {FORMAT}"
             )));
         }
         let mut control: Self =
-            serde_json::from_value(record).map_err(|error| unreadable(error.to_string()))?;
+            serde_json::from_value(record).map_err(|error| unreadable(&error.to_string()))?;
         for limit in control.limits.values_mut() {
             limit.concurrency = limit.concurrency.filter(|most| *most > 0);
             limit.rate = limit.rate.filter(|rate| crate::control::is_rate(*rate));
@@ -216,6 +215,12 @@ impl FleetControl {
 }
 
 impl FleetRequest {
+    /// Whether the message may be of this queue.
+    #[must_use]
+    pub fn is_about(&self, queue: &str) -> bool {
+        self.queue.as_ref().is_none_or(|one| one == queue)
+    }
+
     /// A clock that was set back is not a reason to keep a request.
     fn is_fresh(&self, now: u64) -> bool {
         self.at.abs_diff(now) <= ANSWERED_WITHIN
@@ -240,6 +245,10 @@ fn set(texts: &mut ControlTexts, name: &str, change: &ControlChange) {
     }
 }
 
+fn unreadable(why: &str) -> CallError {
+    refused(format!("the control record of the fleet: {why}"))
+}
+
 fn refused(message: String) -> CallError {
     CallError {
         kind: ErrorKind::Invalid,
@@ -247,7 +256,7 @@ fn refused(message: String) -> CallError {
     }
 }
 
-/// What a process has seen of the record.
+/// The part of the record that a process has seen.
 #[derive(Debug, Default)]
 pub struct FollowedControl {
     seen: Option<Option<String>>,
@@ -277,8 +286,8 @@ impl FollowedControl {
         // A store that lost its content counts from the beginning.
         let before = if before > requested { 0 } else { before };
         let requests = control.requests.iter();
-        let new = requests.filter(|one| one.number > before && one.is_fresh(snapshot.now));
-        let new = new.cloned().collect();
+        let fresh = requests.filter(|one| one.number > before && one.is_fresh(snapshot.now));
+        let new = fresh.cloned().collect();
         Ok(Some((control, new)))
     }
 

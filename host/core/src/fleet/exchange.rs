@@ -1,7 +1,7 @@
 //! Carries out a request of a process at the store: reads the records, decides, and writes them
 //! unless another process was faster.
 
-use super::ledger::{self, Account, FORMAT, Grant, LimitRecord, Request};
+use super::ledger::{self, FORMAT, Grant, LimitAccount, LimitRecord, Request};
 use super::{FleetStore, RecordChange};
 use crate::clock;
 use crate::error_kind::{CallError, ErrorKind};
@@ -27,8 +27,8 @@ pub async fn exchange(store: &dyn FleetStore, request: &Request) -> Result<Grant
     for _ in 0..TRIES {
         let snapshot = store.read(&names).await?;
         let accounts = request.accounts.iter().zip(&snapshot.records);
-        let records = accounts.clone().map(|(account, text)| read(account, text));
-        let records = records.collect::<Result<Vec<_>, _>>()?;
+        let read = accounts.clone().map(|(account, text)| read(account, text));
+        let records = read.collect::<Result<Vec<_>, _>>()?;
         let (written, grant) = ledger::decide(request, &records, snapshot.now);
         let changes = accounts.zip(&written).map(|((account, text), record)| {
             let keep_for = record.keep_for(&account.numbers);
@@ -48,7 +48,7 @@ pub async fn exchange(store: &dyn FleetStore, request: &Request) -> Result<Grant
 }
 
 fn change(
-    account: &Account,
+    account: &LimitAccount,
     stands: Option<String>,
     record: &LimitRecord,
     keep_for: Duration,
@@ -62,19 +62,22 @@ fn change(
     }
 }
 
-fn read(account: &Account, text: &Option<String>) -> Result<Option<LimitRecord>, CallError> {
+fn read(account: &LimitAccount, text: &Option<String>) -> Result<Option<LimitRecord>, CallError> {
     let Some(text) = text else { return Ok(None) };
-    let unreadable = |why: String| CallError {
-        kind: ErrorKind::Invalid,
-        message: format!("the record of the limit {}: {why}", account.record),
-    };
     let record: serde_json::Value =
-        serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
+        serde_json::from_str(text).map_err(|error| unreadable(account, error.to_string()))?;
     let format = record["format"].as_u64();
     if format != Some(u64::from(FORMAT)) {
-        return Err(unreadable(format!(
-            "a newer version of dispatcher wrote it; this version knows format {FORMAT}"
-        )));
+        let why =
+            format!("a newer version of dispatcher wrote it; this version knows format {FORMAT}");
+        return Err(unreadable(account, why));
     }
-    serde_json::from_value(record).map_err(|error| unreadable(error.to_string()))
+    serde_json::from_value(record).map_err(|error| unreadable(account, error.to_string()))
+}
+
+fn unreadable(account: &LimitAccount, why: String) -> CallError {
+    CallError {
+        kind: ErrorKind::Invalid,
+        message: format!("the record of the limit {}: {why}", account.record),
+    }
 }

@@ -96,10 +96,8 @@ impl<'a> FiguresBuilder<'a> {
         });
         let mut keys: Vec<KeyFigures> = keys.collect();
         keys.sort_by(|one, other| {
-            let busy = |of: &KeyFigures| (of.waiting, of.in_use);
-            busy(other)
-                .cmp(&busy(one))
-                .then_with(|| one.key.cmp(&other.key))
+            let [busy, less_busy] = [other, one].map(|of| (of.waiting, of.in_use));
+            busy.cmp(&less_busy).then_with(|| one.key.cmp(&other.key))
         });
         let rest = keys.split_off(keys.len().min(most));
         let mut others = KeyFigures::default();

@@ -1,8 +1,8 @@
 //! A limit that holds for all processes together: its numbers, and what of a message counts under
 //! it. Pure.
 
-use crate::intake::group::GroupBy;
 use crate::message::Message;
+use crate::message::group_by::GroupBy;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,12 +34,12 @@ impl LimitNumbers {
     /// Whether a start of this weight can ever be granted.
     #[must_use]
     pub fn fits(&self, weight: u32) -> bool {
-        let fits = |most: u32| weight <= most;
-        self.concurrency.is_none_or(fits) && self.rate.is_none_or(|rate| fits(rate.burst))
+        let permits = self.concurrency.is_none_or(|most| weight <= most);
+        permits && self.rate.is_none_or(|rate| weight <= rate.burst)
     }
 }
 
-/// What tells the messages of a limit apart, each key with its own count.
+/// The place of a message's key. Each key has its own count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitKey {
     /// The message group.
@@ -51,7 +51,7 @@ pub enum LimitKey {
 /// How many permits or tokens a message takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitWeight {
-    /// The same for each.
+    /// As much for each.
     Fixed(u32),
     /// The whole number at a place in the message; 1 if there is none.
     Place(GroupBy),
@@ -76,9 +76,9 @@ pub struct Limit {
     pub hides_keys: bool,
 }
 
-/// What a message takes of one limit.
+/// The need of a message for one limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Need {
+pub struct LimitNeed {
     /// The index of the limit.
     pub limit: usize,
     /// The key; `None` for a limit without keys.
@@ -91,7 +91,7 @@ impl Limit {
     /// Returns what a message takes of this limit, whose index is `limit`. `group` is the message's
     /// group.
     #[must_use]
-    pub fn need(&self, limit: usize, message: &Message, group: Option<&str>) -> Need {
+    pub fn need(&self, limit: usize, message: &Message, group: Option<&str>) -> LimitNeed {
         let key = self.key.as_ref().map(|key| {
             let found = match key {
                 LimitKey::Group => group.map(str::to_owned),
@@ -109,7 +109,7 @@ impl Limit {
         };
         // A message that takes more than there is would never start.
         let most = self.numbers_of(key.as_deref()).heaviest();
-        Need {
+        LimitNeed {
             limit,
             key,
             weight: weight.clamp(1, most),
@@ -188,15 +188,15 @@ mod tests {
     fn message_counts_under_its_key_with_its_weight() {
         let mut message = samples::message("m");
         message.body = r#"{"customer":"acme","size":9}"#.into();
-        let at = |pointer: &str| GroupBy::Pointer(pointer.to_owned());
         for (key, size, found, weight) in [
             (Some("/customer"), "/size", Some("acme"), 9),
             (Some("/none"), "/size", Some(NO_KEY), 5),
             (None, "/none", None, 1),
         ] {
-            let key = key.map(|pointer| LimitKey::Place(at(pointer)));
-            let need = limit(key, LimitWeight::Place(at(size))).need(3, &message, None);
-            let wanted = Need {
+            let key = key.map(|pointer: &str| LimitKey::Place(GroupBy::Pointer(pointer.into())));
+            let size = GroupBy::Pointer(size.to_owned());
+            let need = limit(key, LimitWeight::Place(size)).need(3, &message, None);
+            let wanted = LimitNeed {
                 limit: 3,
                 key: found.map(Arc::from),
                 weight,

@@ -19,7 +19,7 @@ pub const MOST_RECORDS: usize = hand::MOST_ACCOUNTS;
 /// The most bytes of a record or a summary.
 pub const MOST_BYTES: usize = 64 << 10;
 
-/// What a process does while the store of the limits is away.
+/// The behaviour of a process while the store of the limits is away.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenAway {
     /// It starts nothing that is limited once its permits have ended.
@@ -69,7 +69,7 @@ pub trait FleetStore: Send + Sync + 'static {
     /// the text that it must have. Returns whether they were changed.
     async fn replace(&self, changes: &[RecordChange]) -> Result<bool, CallError>;
 
-    /// Writes the summary of a process, whatever it was.
+    /// Writes the summary of a process in place of its last one.
     async fn publish(
         &self,
         process: &str,

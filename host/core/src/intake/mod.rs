@@ -1,7 +1,6 @@
 //! The first stage: receives as the scheduler plans, and turns messages into jobs. Does not depend
 //! on any other stage or backend.
 
-pub mod group;
 mod recall;
 pub(crate) mod receive_failures;
 
@@ -16,6 +15,7 @@ use crate::lease::Ledger;
 use crate::lease::book::LeaseTerms;
 use crate::memory::{Budget, HeldBytes};
 use crate::message::Message;
+use crate::message::group_by::GroupBy;
 use crate::queue::{
     Ask, DeadLettered, GroupShare, Queue, QueueError, ReceivedMessages, last_first,
 };
@@ -27,7 +27,6 @@ use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::readiness::Readiness;
-use group::GroupBy;
 use receive_failures::ReceiveFailures;
 use std::sync::Arc;
 use std::time::Duration;

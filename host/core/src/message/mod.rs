@@ -1,6 +1,7 @@
 //! The types of messages: their content, verdicts and outcomes. Pure data; knows no backend, no
 //! runtime and no WebAssembly.
 
+pub mod group_by;
 mod trace;
 
 pub use trace::SendSpan;

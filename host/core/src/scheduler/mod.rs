@@ -131,7 +131,7 @@ pub struct Scheduler<J> {
     has_limits: bool,
 }
 
-/// What must be done because jobs wait for limits of the fleet.
+/// The consequences of jobs that wait for limits of the fleet.
 #[derive(Debug)]
 #[must_use = "returned messages must be released"]
 pub struct LimitEffects<J> {

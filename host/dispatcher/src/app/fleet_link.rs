@@ -234,8 +234,10 @@ impl FleetLink {
 
     /// Removes the summary of this process, which ends.
     pub(crate) async fn leave(&self) {
-        let store = self.store.as_ref().filter(|_| self.away().is_none());
-        let Some(store) = store else { return };
+        let Some(store) = &self.store else { return };
+        if self.away().is_some() {
+            return;
+        }
         // An empty summary is not shown, and ends at once.
         let ends = Duration::from_millis(1);
         let _ = within(store.publish(&process::label(), "", ends)).await;
@@ -373,12 +375,11 @@ mod tests {
     };
 
     async fn pause(link: &FleetLink) -> Result<(), CallError> {
-        let mut turn = link.turn().await;
-        let pause = |control: &mut FleetControl, _| {
+        link.change(&mut link.turn().await, |control, _| {
             control.change_queue("orders", &PAUSED);
             Ok(())
-        };
-        link.change(&mut turn, pause).await
+        })
+        .await
     }
 
     async fn look(link: &FleetLink) -> bool {

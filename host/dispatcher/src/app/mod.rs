@@ -157,21 +157,13 @@ pub async fn run(
     let (replacing, wishes) = replace::start(loader, replaceable(&built, &shared.plugins), over);
     doctor::warnings(&settings, &backends, true).await;
     let operations: Arc<OnceLock<Arc<dyn Operations>>> = Arc::default();
-    let limits = fleet
-        .clone()
-        .map(|store| shared.keep_limits(&settings, store));
+    let limits = shared.keep_limits(&settings, &fleet);
     let watched = WatchedRun::new(&settings, &shared);
     let watching = observe::start(watched, wishes.clone(), &access, &operations)
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
-    (shared.controls, shared.fleet_link) = tokio::join!(
-        live::read(&backends, &settings),
-        live::join_fleet(&backends, &settings, fleet)
-    );
-    if let Some(limits) = &shared.fleet {
-        shared.fleet_link.connect_limits(limits.clone());
-    }
+    shared.read_controls(&settings, &backends, &fleet).await;
     let schedules = Arc::new(Schedules::new(backends, settings.schedule_table.clone()));
     let scheduling = schedule::start(&settings, &schedules, &shared).await;
     let names = queue_names(&built);
@@ -192,12 +184,7 @@ pub async fn run(
     let running =
         drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
     let stopped = running.await;
-    lasting.messages.finish().await;
-    drop(lasting.fleet);
-    if let Some(limits) = limits {
-        limits.leave().await;
-    }
-    shared.fleet_link.leave().await;
+    lasting.finish(&shared.fleet_link, limits).await;
     flush(stopped, plan, watching, exporting).await
 }
 
@@ -236,6 +223,17 @@ struct LastingOperations {
     messages: Arc<QueueMessages>,
     /// Follows the fleet, and publishes what this process does.
     fleet: Task<()>,
+}
+
+impl LastingOperations {
+    async fn finish(self, fleet_link: &FleetLink, limits: Option<KeptLimits>) {
+        self.messages.finish().await;
+        drop(self.fleet);
+        if let Some(limits) = limits {
+            limits.leave().await;
+        }
+        fleet_link.leave().await;
+    }
 }
 
 /// Lets operators view and change the running state until the returned values are dropped.
@@ -411,17 +409,38 @@ impl ProcessContext {
 
     /// Makes the settings' limits known to the routes, and keeps this process's permits in the
     /// store until dropped.
-    fn keep_limits(&mut self, settings: &Settings, store: Arc<dyn FleetStore>) -> KeptLimits {
+    fn keep_limits(
+        &mut self,
+        settings: &Settings,
+        store: &Option<Arc<dyn FleetStore>>,
+    ) -> Option<KeptLimits> {
+        let store = store.clone()?;
         // A container's next process has the same label, and must not have the permits of this one.
         let process = format!("{}/{}", process::label(), Uuid::now_v7().simple());
         let (limits, when_away) = (build::fleet::limits(settings), settings.fleet.when_away);
         let fleet = Arc::new(Fleet::new(process, limits, when_away));
         self.fleet = Some(fleet.clone());
         let keeping = fleet::keeper::keep(fleet.clone(), store.clone());
-        KeptLimits {
+        Some(KeptLimits {
             keeping: tasks::spawn(tasks::watched(&self.broken, keeping)),
             fleet,
             store,
+        })
+    }
+
+    /// Reads the settings that operators made before the start, from queues' stores and the fleet's.
+    async fn read_controls(
+        &mut self,
+        settings: &Settings,
+        backends: &Backends,
+        fleet: &Option<Arc<dyn FleetStore>>,
+    ) {
+        (self.controls, self.fleet_link) = tokio::join!(
+            live::read(backends, settings),
+            live::join_fleet(backends, settings, fleet.clone())
+        );
+        if let Some(limits) = &self.fleet {
+            self.fleet_link.connect_limits(limits.clone());
         }
     }
 

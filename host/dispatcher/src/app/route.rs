@@ -189,8 +189,8 @@ fn sources(
 
 /// Returns the limits of the fleet that the messages of a route need, if there are any.
 fn limits(route: &Route, shared: &ProcessContext) -> Option<RouteLimits> {
-    let fleet = shared.fleet.as_ref().filter(|_| !route.limits.is_empty())?;
-    Some(RouteLimits {
+    let fleet = shared.fleet.as_ref()?;
+    (!route.limits.is_empty()).then(|| RouteLimits {
         fleet: fleet.clone(),
         limits: route.limits.clone(),
     })

@@ -43,10 +43,10 @@ pub(super) fn run(typed: LooseArguments) -> Result<(), Failure> {
             .collect();
         let plugin = &route.plugin.code;
         let remembered = records::describe(&settings, route);
-        let more = remembered
+        let all = remembered
             .into_iter()
             .chain(fleet::describe(&settings, route));
-        let more: Vec<String> = more.map(|words| format!("; {words}")).collect();
+        let more: Vec<String> = all.map(|words| format!("; {words}")).collect();
         output::note(format!(
             "ok: route {}: {} -> {plugin}{}",
             route.name,

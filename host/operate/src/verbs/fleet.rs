@@ -64,11 +64,10 @@ impl Operation for ChangeLimitVerb {
     );
 
     async fn run(request: FleetLimitNumbers, call: &VerbCall<'_>) -> VerbResult<ControlResult> {
-        let whole = |limit: Option<AtLeastOne>| limit.and_then(|limit| u32::try_from(limit.0).ok());
         let change = LimitChange {
-            concurrency: request.concurrency.map(whole),
+            concurrency: request.concurrency.map(whole_number),
             rate: request.rate,
-            burst: request.burst.map(whole),
+            burst: request.burst.map(whole_number),
         };
         if change == LimitChange::default() {
             return Err(nothing("concurrency, rate or burst"));
@@ -153,6 +152,11 @@ impl Operation for CancelAnywhereVerb {
     async fn run(request: RunningMessageId, call: &VerbCall<'_>) -> VerbResult<FoundMessages> {
         find(request, call, true).await
     }
+}
+
+/// Converts a number, which is at most 1,000,000.
+fn whole_number(limit: Option<AtLeastOne>) -> Option<u32> {
+    limit.and_then(|limit| u32::try_from(limit.0).ok())
 }
 
 async fn find(

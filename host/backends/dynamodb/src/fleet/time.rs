@@ -1,6 +1,6 @@
 //! The time of the service, of which responses tell whole seconds. Pure.
 
-/// What is known of how far the service's clock is ahead of this machine's, which has another
+/// The knowledge of how far the service's clock is ahead of this machine's, which has another
 /// beginning and does not jump.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct ServiceClock {

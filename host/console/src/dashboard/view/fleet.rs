@@ -53,20 +53,6 @@ fn content(scene: &Scene<'_>, fleet: &FleetView) -> Markup {
 }
 
 fn processes(fleet: &FleetView) -> Markup {
-    let row = |process: &FleetProcess| {
-        html! {
-            tr {
-                th scope="row" { (process.id) @if process.id == fleet.process { " " span.badge.info { "This process" } } }
-                td { (process.version) }
-                td.id { (process.configuration) }
-                td.nowrap { (date(&process.started_at)) }
-                td.number { (format::count(process.running.0)) }
-                td.number { (format::count(process.waiting.0)) }
-                td.number { (format::rate(process.done)) }
-                td.number { (format::rate(process.failed)) }
-            }
-        }
-    };
     let heads = [
         ("Process", ""),
         ("Version", ""),
@@ -77,8 +63,23 @@ fn processes(fleet: &FleetView) -> Markup {
         ("Done/s", "number"),
         ("Failed/s", "number"),
     ];
-    let rows = html! { @for process in &fleet.processes { (row(process)) } };
+    let rows = html! { @for one in &fleet.processes { (process(one, &fleet.process)) } };
     table("Processes of the fleet", &heads, &rows)
+}
+
+fn process(process: &FleetProcess, own: &str) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (process.id) @if process.id == own { " " span.badge.info { "This process" } } }
+            td { (process.version) }
+            td.id { (process.configuration) }
+            td.nowrap { (date(&process.started_at)) }
+            td.number { (format::count(process.running.0)) }
+            td.number { (format::count(process.waiting.0)) }
+            td.number { (format::rate(process.done)) }
+            td.number { (format::rate(process.failed)) }
+        }
+    }
 }
 
 fn queues(scene: &Scene<'_>, queues: &[FleetQueue]) -> Markup {

@@ -1,7 +1,9 @@
+//! What a process may start and asks for, alone and with others that are killed or cut off.
+
 use super::super::ledger::{LimitRecord, decide};
 use super::super::limit::{LimitKey, LimitNumbers, LimitWeight, Rate};
 use super::*;
-use crate::intake::group::GroupBy;
+use crate::message::group_by::GroupBy;
 use proptest::prelude::*;
 
 fn at(ms: u64) -> BootInstant {
@@ -21,7 +23,7 @@ fn limit(name: &str, numbers: LimitNumbers, is_keyed: bool) -> Limit {
 }
 
 fn needs(all: &[(usize, Option<&str>, u32)]) -> Needs {
-    let needs = all.iter().map(|(limit, key, weight)| Need {
+    let needs = all.iter().map(|(limit, key, weight)| LimitNeed {
         limit: *limit,
         key: key.map(Arc::from),
         weight: *weight,
@@ -158,7 +160,7 @@ fn refused_key_keeps_no_other_from_starting() {
 }
 
 /// One process of the simulation.
-struct Process {
+struct HandProcess {
     hand: Hand,
     /// What runs, and since when.
     running: Vec<(Needs, u64)>,
@@ -167,7 +169,7 @@ struct Process {
     is_cut_off: bool,
 }
 
-impl Process {
+impl HandProcess {
     fn new(number: u32) -> Self {
         let rate = LimitNumbers {
             concurrency: Some(4),
@@ -204,7 +206,7 @@ proptest! {
     #[test]
     fn no_limit_is_ever_exceeded(steps in prop::collection::vec((0_u32..4, 0_u8..12, 0_u64..400, 1_u32..4), 50..400)) {
         let mut store = Store::default();
-        let mut processes: Vec<Process> = (0..4).map(Process::new).collect();
+        let mut processes: Vec<HandProcess> = (0..4).map(HandProcess::new).collect();
         let mut born = 4;
         let mut now = 0;
         let mut starts = Vec::new();
@@ -229,7 +231,7 @@ proptest! {
                 7 => process.is_cut_off = !process.is_cut_off,
                 8 => {
                     born += 1;
-                    *process = Process::new(born);
+                    *process = HandProcess::new(born);
                 }
                 9 => {
                     // Carried out, and the answer is lost.

@@ -1,4 +1,6 @@
-use super::super::limit::{LimitNumbers, LimitWeight, Need};
+//! The keeper in simulated time, with a store in memory.
+
+use super::super::limit::{LimitNeed, LimitNumbers, LimitWeight};
 use super::super::{RecordChange, Snapshot};
 use super::*;
 use crate::clock::Timestamp;
@@ -69,7 +71,7 @@ fn fleet(process: &str, concurrency: u32, when_away: WhenAway) -> Arc<Fleet> {
 }
 
 fn one() -> Needs {
-    [Need {
+    [LimitNeed {
         limit: 0,
         key: None,
         weight: 1,

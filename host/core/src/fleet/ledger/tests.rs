@@ -1,3 +1,5 @@
+//! Which requests the ledger grants.
+
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -53,13 +55,13 @@ fn request(
     accounts: &[(&str, LimitNumbers, u32)],
     claims: &[(&[(usize, u32)], u32)],
 ) -> Request {
-    let accounts = accounts.iter().map(|(record, numbers, keep)| Account {
+    let accounts = accounts.iter().map(|(record, numbers, keep)| LimitAccount {
         record: (*record).to_owned(),
         numbers: *numbers,
         keep: *keep,
         shadow: false,
     });
-    let claims = claims.iter().map(|(needs, count)| Claim {
+    let claims = claims.iter().map(|(needs, count)| StartClaim {
         needs: needs.to_vec(),
         count: *count,
     });

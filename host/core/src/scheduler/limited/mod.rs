@@ -71,7 +71,7 @@ impl StartsPerSecond {
     }
 }
 
-/// What becomes of a job that wants to start.
+/// The decision about a job that wants to start.
 #[derive(Debug)]
 pub(super) enum Admission<J> {
     /// It starts.

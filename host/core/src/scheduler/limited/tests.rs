@@ -1,9 +1,11 @@
+//! Jobs of one queue that wait for limits.
+
 use super::*;
 use crate::fleet::WhenAway;
 use crate::fleet::keeper::FleetPermit;
 use crate::fleet::ledger::{LimitRecord, decide};
-use crate::fleet::limit::{Limit, LimitKey, LimitNumbers, LimitWeight, Need};
-use crate::intake::group::GroupBy;
+use crate::fleet::limit::{Limit, LimitKey, LimitNeed, LimitNumbers, LimitWeight};
+use crate::message::group_by::GroupBy;
 
 #[derive(Debug)]
 struct LimitedJob {
@@ -36,7 +38,7 @@ fn at(ms: u64) -> BootInstant {
 }
 
 fn job(number: u32, key: Option<&str>) -> LimitedJob {
-    let need = Need {
+    let need = LimitNeed {
         limit: usize::from(key.is_some()),
         key: key.map(Arc::from),
         weight: 1,
@@ -50,13 +52,13 @@ fn job(number: u32, key: Option<&str>) -> LimitedJob {
 }
 
 /// The jobs of a queue, and the records of the store that the fleet shares.
-struct World {
+struct LimitedWorld {
     fleet: Arc<Fleet>,
     jobs: LimitedJobs<LimitedJob>,
     records: HashMap<String, LimitRecord>,
 }
 
-impl World {
+impl LimitedWorld {
     /// Has a limit of two for all jobs, and one of one for each key.
     fn new() -> Self {
         let limit = |name: &str, most, key| Limit {
@@ -104,7 +106,7 @@ impl World {
 
 #[test]
 fn jobs_that_need_the_same_start_in_their_order() {
-    let mut world = World::new();
+    let mut world = LimitedWorld::new();
     for number in 1..=3 {
         assert!(world.waits(job(number, None), at(0)));
     }
@@ -127,7 +129,7 @@ fn jobs_that_need_the_same_start_in_their_order() {
 
 #[test]
 fn full_key_delays_no_other() {
-    let mut world = World::new();
+    let mut world = LimitedWorld::new();
     assert!(world.waits(job(1, Some("a")), at(0)));
     assert!(world.waits(job(2, Some("a")), at(0)));
     assert!(world.waits(job(3, Some("b")), at(0)));
@@ -142,7 +144,7 @@ fn full_key_delays_no_other() {
 
 #[test]
 fn queue_receives_no_more_than_starts_while_all_lack_a_permit() {
-    let mut world = World::new();
+    let mut world = LimitedWorld::new();
     assert!(world.waits(job(1, None), at(0)));
     assert_eq!(world.jobs.appetite(0), 0, "one waits and none has started");
     world.ask(at(0));
@@ -152,7 +154,7 @@ fn queue_receives_no_more_than_starts_while_all_lack_a_permit() {
 
 #[test]
 fn jobs_beyond_the_most_go_back_unless_it_is_their_last_receive() {
-    let mut world = World::new();
+    let mut world = LimitedWorld::new();
     for number in 0..u32::try_from(MOST).expect("a small number") {
         assert!(world.waits(job(number, Some("a")), at(0)));
     }
@@ -174,7 +176,7 @@ fn jobs_beyond_the_most_go_back_unless_it_is_their_last_receive() {
 
 #[test]
 fn jobs_that_leave_wait_no_more() {
-    let mut world = World::new();
+    let mut world = LimitedWorld::new();
     assert!(world.waits(job(1, Some("a")), at(0)));
     assert!(world.waits(job(2, Some("b")), at(0)));
     assert_eq!(world.jobs.iter().count(), 2);

@@ -9,7 +9,7 @@ use dispatcher_core::clock;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::fleet::limit::{Limit, LimitKey};
-use dispatcher_core::intake::group::GroupBy;
+use dispatcher_core::message::group_by::GroupBy;
 use dispatcher_trials::recording::redact::Rule;
 use std::sync::Arc;
 use std::time::Duration;

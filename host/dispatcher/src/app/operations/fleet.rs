@@ -55,32 +55,34 @@ impl QueueCounts {
             failed,
         }
     }
+
+    fn rates(&self, before: &Self, time: Duration) -> [f64; 3] {
+        [
+            per_second(self.started, before.started, time),
+            per_second(self.done, before.done, time),
+            per_second(self.failed, before.failed, time),
+        ]
+    }
+}
+
+/// Returns how many were added per second, to two decimals. A message that was cancelled no longer
+/// counts as started.
+fn per_second(now: u64, before: u64, time: Duration) -> f64 {
+    let rate = now.saturating_sub(before) as f64 / time.as_secs_f64().max(0.001);
+    (rate * 100.0).round() / 100.0
 }
 
 impl Paces {
     /// Returns the messages started, done and failed per second, of each queue.
     fn rates(&mut self, now: BootInstant, counts: Vec<QueueCounts>) -> Vec<[f64; 3]> {
-        let base = self.older.as_ref().or(self.newer.as_ref());
-        let rates = base.map_or_else(
-            || vec![[0.0; 3]; counts.len()],
-            |(then, before)| {
-                let seconds = now.since(*then).as_secs_f64().max(0.001);
-                // A message that was cancelled no longer counts as started.
-                let rate = |now: u64, then: u64| {
-                    let rate = now.saturating_sub(then) as f64 / seconds;
-                    (rate * 100.0).round() / 100.0
-                };
+        let rates = match self.older.as_ref().or(self.newer.as_ref()) {
+            None => vec![[0.0; 3]; counts.len()],
+            Some((then, before)) => {
+                let time = now.since(*then);
                 let both = counts.iter().zip(before);
-                both.map(|(now, then)| {
-                    [
-                        rate(now.started, then.started),
-                        rate(now.done, then.done),
-                        rate(now.failed, then.failed),
-                    ]
-                })
-                .collect()
-            },
-        );
+                both.map(|(now, then)| now.rates(then, time)).collect()
+            }
+        };
         let newer = self.newer.as_ref();
         if newer.is_none_or(|(then, _)| now.since(*then) >= MEASURED) {
             self.older = self.newer.replace((now, counts));
@@ -146,13 +148,13 @@ impl RunOperations {
     fn answer(&self, request: &FleetRequest) -> Vec<RequestAnswer> {
         let mut answers = Vec::new();
         for (at, (live, shown)) in self.live.routes().iter().zip(&self.routes).enumerate() {
-            let is_asked = |lane: usize| {
-                let queue = request.queue.as_ref();
-                queue.is_none_or(|queue| live.queues[lane].text == *queue)
-            };
-            let running = shown
-                .running
-                .list(0, usize::MAX, is_asked, &self.ledger, None);
+            let running = shown.running.list(
+                0,
+                usize::MAX,
+                |lane: usize| request.is_about(&live.queues[lane].text),
+                &self.ledger,
+                None,
+            );
             for attempt in running {
                 let found = attempt
                     .messages
@@ -176,12 +178,9 @@ impl RunOperations {
 
     fn summary(&self, paces: &mut Paces, now: BootInstant) -> Summary {
         let routes = self.live.routes();
-        let queues = || routes.iter().flat_map(|route| &route.queues);
-        let rates = paces.rates(
-            now,
-            queues().map(|one| QueueCounts::of(&one.meter)).collect(),
-        );
-        let of_queues = queues().zip(rates);
+        let queues = routes.iter().flat_map(|route| &route.queues);
+        let counts = queues.clone().map(|one| QueueCounts::of(&one.meter));
+        let of_queues = queues.zip(paces.rates(now, counts.collect()));
         Summary {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: self.started_at.to_string(),
@@ -226,7 +225,7 @@ impl RunOperations {
         let fleet = &self.live.fleet;
         let processes = fleet.processes().await;
         let (away, control) = (fleet.away(), fleet.control());
-        let view = FleetView {
+        let own = FleetView {
             store: fleet.place().to_owned(),
             scope: fleet.reach().word().into(),
             process: process::label(),
@@ -235,7 +234,7 @@ impl RunOperations {
             log_level: control.log_level.clone(),
             ..FleetView::default()
         };
-        let mut view = view.of(&processes);
+        let mut view = own.of(&processes);
         for limit in &mut view.limits {
             limit.live = control.limits.contains_key(&limit.limit);
         }

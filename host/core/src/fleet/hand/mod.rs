@@ -4,8 +4,8 @@
 
 use super::WhenAway;
 use super::figures::{FiguresBuilder, LimitFigures};
-use super::ledger::{Account, Claim, Grant, Request};
-use super::limit::{Limit, LimitNumbers, Need};
+use super::ledger::{Grant, LimitAccount, Request, StartClaim};
+use super::limit::{Limit, LimitNeed, LimitNumbers};
 use crate::clock::BootInstant;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -26,8 +26,8 @@ const PACE: Duration = Duration::from_millis(20);
 /// The part of the starts of the last second that is asked for at once.
 const BLOCK: u32 = 4;
 
-/// What a message takes of its limits. Messages that take the same share it.
-pub type Needs = Arc<[Need]>;
+/// The needs of a message, one per limit. Messages that need the same share them.
+pub type Needs = Arc<[LimitNeed]>;
 
 /// One limit, or one key of it.
 type AccountKey = (usize, Option<Arc<str>>);
@@ -57,7 +57,7 @@ struct OwnAccount {
     processes: u32,
     /// The permits of all processes when the store last answered.
     used: u32,
-    /// What a limit in shadow mode let pass and the store does not know yet.
+    /// The starts that a limit in shadow mode let pass and the store does not know yet.
     owed: u32,
 }
 
@@ -90,7 +90,7 @@ impl RecentStarts {
 
 /// Messages that take the same, and wait.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingStarts {
     count: u32,
     /// The number of the first, which orders requests.
     number: u64,
@@ -100,7 +100,7 @@ struct Waiting {
 
 /// A request under way.
 #[derive(Debug)]
-struct Asked {
+struct OpenRequest {
     sent: BootInstant,
     accounts: Vec<AccountKey>,
     claims: Vec<Needs>,
@@ -112,11 +112,11 @@ pub struct Hand {
     holder: String,
     limits: Vec<Limit>,
     accounts: HashMap<AccountKey, OwnAccount>,
-    waiting: HashMap<Needs, Waiting>,
+    waiting: HashMap<Needs, WaitingStarts>,
     /// The same, in their order.
     order: BTreeMap<u64, Needs>,
     numbered: u64,
-    asked: Option<Asked>,
+    asked: Option<OpenRequest>,
     /// The earliest time of the next request for starts.
     claim_after: BootInstant,
     /// The permits and tokens that were taken of each limit since the start.
@@ -160,7 +160,7 @@ impl Hand {
         has_all
     }
 
-    fn has(&self, need: &Need, now: BootInstant) -> bool {
+    fn has(&self, need: &LimitNeed, now: BootInstant) -> bool {
         let limit = &self.limits[need.limit];
         if limit.shadow {
             return true;
@@ -189,7 +189,7 @@ impl Hand {
         common.any(|need| !self.has(need, now))
     }
 
-    fn use_up(&mut self, need: &Need, now: BootInstant) {
+    fn use_up(&mut self, need: &LimitNeed, now: BootInstant) {
         let key = key_of(need);
         let numbers = self.numbers(&key);
         let is_shadow = self.limits[need.limit].shadow;
@@ -236,7 +236,7 @@ impl Hand {
         self.numbered += 1;
         let number = self.numbered;
         self.order.insert(number, needs.clone());
-        let waiting = Waiting {
+        let waiting = WaitingStarts {
             count: 1,
             number,
             since: now,
@@ -282,7 +282,7 @@ impl Hand {
         if self.asked.is_some() {
             return None;
         }
-        let mut asked = Asked {
+        let mut asked = OpenRequest {
             sent: now,
             accounts: Vec::new(),
             claims: Vec::new(),
@@ -313,7 +313,7 @@ impl Hand {
                 asked.accounts.len() - 1
             });
             if own.owed > 0 {
-                claims.push(Claim {
+                claims.push(StartClaim {
                     needs: vec![(at, own.owed)],
                     count: 1,
                 });
@@ -329,7 +329,7 @@ impl Hand {
             if limit.shadow && own.is_due(now) {
                 own.held = own.in_use.saturating_sub(std::mem::take(&mut own.owed));
             }
-            Account {
+            LimitAccount {
                 record: record_name(limit, key.1.as_deref()),
                 numbers: limit.numbers_of(key.1.as_deref()),
                 keep: own.held,
@@ -356,7 +356,7 @@ impl Hand {
     }
 
     /// Returns the needs of limits that may stop a message.
-    fn limiting<'a>(&self, needs: &'a Needs) -> impl Iterator<Item = &'a Need> {
+    fn limiting<'a>(&self, needs: &'a Needs) -> impl Iterator<Item = &'a LimitNeed> {
         let limits = &self.limits;
         needs.iter().filter(move |need| !limits[need.limit].shadow)
     }
@@ -375,7 +375,7 @@ impl Hand {
     }
 
     /// Returns a claim for waiting messages, and adds its accounts.
-    fn claim(&self, needs: &Needs, asked: &mut Asked) -> Claim {
+    fn claim(&self, needs: &Needs, asked: &mut OpenRequest) -> StartClaim {
         let (mut most, mut block) = (u32::MAX, u32::MAX);
         let mut indexes = Vec::with_capacity(needs.len());
         for need in self.limiting(needs) {
@@ -394,7 +394,7 @@ impl Hand {
             indexes.push((at, need.weight));
         }
         asked.claims.push(needs.clone());
-        Claim {
+        StartClaim {
             needs: indexes,
             count: self.waiting[needs].count.max(block).min(most),
         }
@@ -420,8 +420,11 @@ impl Hand {
         }
         let mut granted = Vec::new();
         for (needs, &count) in asked.claims.iter().zip(&grant.claims) {
-            let limiting: Vec<Need> = self.limiting(needs).cloned().collect();
-            for need in limiting.iter().filter(|_| count > 0) {
+            let limiting: Vec<LimitNeed> = self.limiting(needs).cloned().collect();
+            if count == 0 {
+                continue;
+            }
+            for need in &limiting {
                 let key = key_of(need);
                 let numbers = self.numbers(&key);
                 let own = self.accounts.entry(key).or_default();
@@ -504,7 +507,7 @@ impl Hand {
     }
 }
 
-fn key_of(need: &Need) -> AccountKey {
+fn key_of(need: &LimitNeed) -> AccountKey {
     (need.limit, need.key.clone())
 }
 
@@ -584,7 +587,7 @@ impl OwnAccount {
         }
     }
 
-    fn grant(&mut self, numbers: LimitNumbers, amount: u32, asked: &Asked, now: BootInstant) {
+    fn grant(&mut self, numbers: LimitNumbers, amount: u32, asked: &OpenRequest, now: BootInstant) {
         self.ask_after = self.ask_after.max(now);
         if numbers.concurrency.is_some() {
             self.fresh = self.fresh.saturating_add(amount);

@@ -1,6 +1,6 @@
 //! Decides which starts a process may have under limits that hold for all processes together. Pure:
 //! the records of the limits, the request and the store's time are arguments. A shell reads the
-//! records, and writes them only if nobody else has written them since.
+//! records, and writes them only if no other process has written them since.
 
 use super::limit::{LimitNumbers, Rate};
 use serde::{Deserialize, Serialize};
@@ -30,14 +30,14 @@ pub struct LimitRecord {
     pub at: u64,
 }
 
-/// What one process has of a limit.
+/// The permits that one process has of a limit, and its wait.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Holder {
     /// The number of permits.
     pub held: u32,
     /// The store's time in milliseconds at which the permits end.
     pub until: u64,
-    /// What it waits for, if it does.
+    /// Its wait for a start, if it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Wait>,
 }
@@ -53,9 +53,9 @@ pub struct Wait {
     pub until: u64,
 }
 
-/// What a process asks of one limit, or of one key of it.
+/// The part of a request about one limit, or one key of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Account {
+pub struct LimitAccount {
     /// The name of the record.
     pub record: String,
     /// The numbers that hold for it.
@@ -69,7 +69,7 @@ pub struct Account {
 /// Starts that a process wants, which need the same of the same limits. It gets each of them wholly
 /// or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
+pub struct StartClaim {
     /// Indexes of accounts, each with the permits and tokens of one start.
     pub needs: Vec<(usize, u32)>,
     /// How many starts it wants.
@@ -84,9 +84,9 @@ pub struct Request {
     /// The time for which it gets permits.
     pub lease: Duration,
     /// The limits, each once.
-    pub accounts: Vec<Account>,
+    pub accounts: Vec<LimitAccount>,
     /// The starts that it wants, the oldest first.
-    pub claims: Vec<Claim>,
+    pub claims: Vec<StartClaim>,
 }
 
 /// The answer to a request.
@@ -98,7 +98,7 @@ pub struct Grant {
     pub accounts: Vec<AccountState>,
 }
 
-/// What a process learns of one limit.
+/// The state of one limit, as a process learns it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct AccountState {
     /// The permits that it has now.
@@ -135,9 +135,10 @@ pub fn decide(
 }
 
 /// Grants as many starts of a claim as all its limits allow.
-fn settle(open: &mut [OpenAccount<'_>], claim: &Claim) -> u32 {
-    let allowed = |(at, weight): &(usize, u32)| open[*at].allows(*weight);
-    let most = claim.needs.iter().map(allowed).min().unwrap_or(u32::MAX);
+fn settle(open: &mut [OpenAccount<'_>], claim: &StartClaim) -> u32 {
+    let needs = claim.needs.iter();
+    let allowed = needs.map(|(at, weight)| open[*at].allows(*weight));
+    let most = allowed.min().unwrap_or(u32::MAX);
     let granted = most.min(claim.count);
     for &(at, weight) in &claim.needs {
         open[at].take(granted, weight);
@@ -150,7 +151,7 @@ fn settle(open: &mut [OpenAccount<'_>], claim: &Claim) -> u32 {
 
 /// A record while a request is decided.
 struct OpenAccount<'a> {
-    account: &'a Account,
+    account: &'a LimitAccount,
     record: LimitRecord,
     now: u64,
     /// This process.
@@ -161,14 +162,14 @@ struct OpenAccount<'a> {
     reserved: u32,
     /// The permits of a process in the long run, if others wait that have less.
     share: Option<u32>,
-    /// What the first refused start needs.
+    /// The needs of the first refused start.
     refused: Option<u32>,
 }
 
 impl<'a> OpenAccount<'a> {
     fn new(
         request: &Request,
-        account: &'a Account,
+        account: &'a LimitAccount,
         record: Option<&LimitRecord>,
         now: u64,
     ) -> Self {
@@ -223,7 +224,7 @@ impl<'a> OpenAccount<'a> {
                 .saturating_sub(self.others)
                 .saturating_sub(self.own.held)
                 .saturating_sub(self.reserved);
-            // A process that has nothing may have one start, whatever its share is.
+            // A process that has nothing may have one start, even beyond its share.
             let rest = self.share.map_or(u32::MAX, |share| {
                 let least = if self.own.held == 0 { weight } else { 0 };
                 share.saturating_sub(self.own.held).max(least)
