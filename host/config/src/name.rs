@@ -206,9 +206,9 @@ impl FleetPlace {
     fn refused(found: String) -> String {
         let able = backends::those(|backend| backend.facts().has_fleets);
         let forms: Vec<String> = able.iter().map(|name| format!("{name}:NAME")).collect();
-        let forms = forms.join(" or ");
+        let wanted = forms.join(" or ");
         format!(
-            "{found}; wanted {forms}, the name in letters, digits, - _ and .; of DynamoDB a table"
+            "{found}; wanted {wanted}, the name in letters, digits, - _ and .; of DynamoDB a table"
         )
     }
 }

@@ -293,7 +293,9 @@ mod tests {
             shadow: false,
             hides_keys: false,
         };
-        let numbers = |concurrency, rate| LimitNumbers { concurrency, rate };
+        fn numbers(concurrency: Option<u32>, rate: Option<Rate>) -> LimitNumbers {
+            LimitNumbers { concurrency, rate }
+        }
         let one = LimitWeight::Fixed(1);
         let spare = Limit {
             name: "spare".into(),

@@ -51,7 +51,7 @@ pub enum LimitKey {
 /// How many permits or tokens a message takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitWeight {
-    /// As much for each.
+    /// A number for all messages.
     Fixed(u32),
     /// The whole number at a place in the message; 1 if there is none.
     Place(GroupBy),

@@ -28,7 +28,7 @@ use time::ServiceClock;
 const PART: &str = "part";
 const NAME: &str = "name";
 const TEXT: &str = "text";
-/// In seconds since the Unix epoch, as the time to live of a table has it.
+/// The seconds since the Unix epoch, as the time to live of a table counts.
 const ENDS: &str = "ends";
 /// The partition of the summaries. Those of limits have names with a prefix.
 const PROCESSES: &str = "processes";

@@ -113,7 +113,7 @@ pub struct Hand {
     limits: Vec<Limit>,
     accounts: HashMap<AccountKey, OwnAccount>,
     waiting: HashMap<Needs, WaitingStarts>,
-    /// The same, in their order.
+    /// The waiting needs, in their order.
     order: BTreeMap<u64, Needs>,
     numbered: u64,
     asked: Option<OpenRequest>,

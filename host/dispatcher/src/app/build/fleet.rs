@@ -130,9 +130,8 @@ mod tests {
     use dispatcher_core::fleet::limit::{LimitNumbers, LimitWeight};
     use std::collections::HashMap;
 
-    #[test]
-    fn rule_redacts_the_places_at_and_below_its_own() {
-        let limit = |place| Limit {
+    fn limit(place: GroupBy) -> Limit {
+        Limit {
             name: "api".to_owned(),
             numbers: LimitNumbers::default(),
             key: Some(LimitKey::Place(place)),
@@ -140,7 +139,11 @@ mod tests {
             weight: LimitWeight::Fixed(1),
             shadow: false,
             hides_keys: false,
-        };
+        }
+    }
+
+    #[test]
+    fn rule_redacts_the_places_at_and_below_its_own() {
         let customer = limit(GroupBy::Pointer("/customer/id".to_owned()));
         let tenant = limit(GroupBy::Attribute("tenant".to_owned()));
         for (rule, hidden) in [

@@ -146,10 +146,9 @@ mod tests {
 
     #[test]
     fn batches_that_are_never_full_are_reported() {
-        let of = |rest: &str| {
-            let found = of_first(&format!("[[route]]\nqueues = ['local:a']\n{rest}"));
-            (found[0].0, found[0].1.clone())
-        };
+        fn of(rest: &str) -> (Level, String) {
+            of_first(&format!("[[route]]\nqueues = ['local:a']\n{rest}")).remove(0)
+        }
         assert_eq!(of("limits = ['api']\nbatch-size = 2").0, Level::Ok);
         assert_eq!(of("limits = ['customer']\nbatch-size = 3").0, Level::Ok);
         let (level, says) = of("limits = ['api']\nbatch-size = 3");
@@ -162,13 +161,13 @@ mod tests {
 
     #[test]
     fn redrive_policy_that_counts_waiting_for_a_key_is_reported() {
-        let of = |limits: &str, most: Option<u32>| {
+        fn of(limits: &str, most: Option<u32>) -> Option<Finding> {
             let text = format!("[[route]]\nqueues = ['a']\nlimits = [{limits}]\n");
             let (settings, mut seen) = (settings(&text), seen());
             seen.most_receives = most;
             let route = &settings.routes[0];
             of_redrive(&settings, route, &route.queues[0].name, &seen)
-        };
+        }
         let found = of("'api', 'customer'", Some(4)).expect("a finding");
         assert!(
             found

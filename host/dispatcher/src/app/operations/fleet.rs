@@ -374,13 +374,13 @@ mod tests {
     fn rates_are_those_of_the_last_seconds() {
         let began = clock::now();
         let mut paces = Paces::default();
-        let at = |done: u64| {
+        fn at(done: u64) -> Vec<QueueCounts> {
             vec![QueueCounts {
                 started: done + 1,
                 done,
                 failed: 0,
             }]
-        };
+        }
         assert_eq!(paces.rates(began, at(0)), [[0.0; 3]]);
         assert_eq!(paces.rates(began + 2 * SECOND, at(20)), [[10.0, 10.0, 0.0]]);
         // A summary that is published at once keeps the measurement long enough.
