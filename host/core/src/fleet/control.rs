@@ -150,8 +150,8 @@ impl FleetControl {
 
     /// Changes the numbers of a limit.
     pub fn change_limit(&mut self, limit: &str, change: &LimitChange) {
-        let changed = self.limits.get(limit).copied().unwrap_or_default();
-        let changed = changed.changed(change);
+        let before = self.limits.get(limit).copied().unwrap_or_default();
+        let changed = before.changed(change);
         if changed == LiveLimit::default() {
             self.limits.remove(limit);
         } else {
@@ -295,9 +295,8 @@ impl FollowedControl {
         let before = self.requested.replace(requested).unwrap_or(requested);
         // A store that lost its content counts from the beginning.
         let before = if before > requested { 0 } else { before };
-        let requests = control.requests.iter();
-        let new = requests.filter(|one| one.number > before && one.is_fresh(snapshot.now));
-        let new = new.cloned().collect();
+        let mut new = control.requests.clone();
+        new.retain(|one| one.number > before && one.is_fresh(snapshot.now));
         Ok(Some((control, new)))
     }
 

@@ -341,8 +341,8 @@ impl Live {
     /// Applies the live log level, or the configured one.
     fn apply_level(&self) {
         let control = self.fleet.control();
-        let live = control.log_level.as_ref();
-        let live = live.filter(|level| log::filter(level).is_ok());
+        let set = control.log_level.as_ref();
+        let live = set.filter(|level| log::filter(level).is_ok());
         let mut levels = self.levels.lock();
         let level = live.unwrap_or(&levels.0).clone();
         if level != levels.1 && log::set_level(&level) {

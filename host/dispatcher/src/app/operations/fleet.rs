@@ -225,7 +225,7 @@ impl RunOperations {
         let fleet = &self.live.fleet;
         let processes = fleet.processes().await;
         let (away, control) = (fleet.away(), fleet.control());
-        let view = FleetView {
+        let shown = FleetView {
             store: fleet.place().to_owned(),
             scope: fleet.reach().word().into(),
             process: process::label(),
@@ -234,7 +234,7 @@ impl RunOperations {
             log_level: control.log_level.clone(),
             ..FleetView::default()
         };
-        let mut view = view.of(&processes);
+        let mut view = shown.of(&processes);
         for limit in &mut view.limits {
             limit.live = control.limits.contains_key(&limit.limit);
         }
@@ -370,17 +370,18 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn at(done: u64) -> Vec<QueueCounts> {
+        vec![QueueCounts {
+            started: done + 1,
+            done,
+            failed: 0,
+        }]
+    }
+
     #[test]
     fn rates_are_those_of_the_last_seconds() {
         let began = clock::now();
         let mut paces = Paces::default();
-        let at = |done: u64| {
-            vec![QueueCounts {
-                started: done + 1,
-                done,
-                failed: 0,
-            }]
-        };
         assert_eq!(paces.rates(began, at(0)), [[0.0; 3]]);
         assert_eq!(paces.rates(began + 2 * SECOND, at(20)), [[10.0, 10.0, 0.0]]);
         // A summary that is published at once keeps the measurement long enough.
