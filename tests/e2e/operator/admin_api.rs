@@ -175,6 +175,11 @@ fn example(method: &str, path: &str, attempt: &str) -> (String, Value) {
         "/api/v1/queues/{queue}/cancel"
         | "/api/v1/queues/{queue}/delete"
         | "/api/v1/queues/{queue}/resend" => json!({"message": "none"}),
+        "/api/v1/fleet/find" | "/api/v1/fleet/cancel" => {
+            json!({"message": "none", "queue": "local:default"})
+        }
+        "/api/v1/fleet/limits/{limit}" => json!({"concurrency": 4, "rate": 10.5, "burst": null}),
+        "/api/v1/fleet/log-level" => json!({"level": "info"}),
         "/api/v1/schedules/run" | "/api/v1/schedules/cancel" => {
             json!({"schedule": "local:default/none"})
         }
@@ -202,11 +207,15 @@ fn example(method: &str, path: &str, attempt: &str) -> (String, Value) {
     (format!("{real}{query}"), body)
 }
 
-/// What the example names is not there: the message, the job.
+/// What the example names is not there: the message, the job, the limit.
 fn is_absent(path: &str) -> bool {
     let of_message = ["cancel", "delete", "resend", "messages/{id}"];
     let of_message = of_message.map(|end| format!("/api/v1/queues/{{queue}}/{end}"));
-    let parts = ["/api/v1/jobs/", "/api/v1/schedules/"];
+    let parts = [
+        "/api/v1/jobs/",
+        "/api/v1/schedules/",
+        "/api/v1/fleet/limits/",
+    ];
     of_message.iter().any(|one| one == path) || parts.iter().any(|part| path.starts_with(part))
 }
 

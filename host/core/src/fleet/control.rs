@@ -506,8 +506,10 @@ mod tests {
 
     #[test]
     fn store_that_lost_its_content_counts_from_the_beginning() {
-        let mut control = FleetControl::default();
-        control.requested = 40;
+        let control = FleetControl {
+            requested: 40,
+            ..FleetControl::default()
+        };
         let mut followed = FollowedControl::default();
         followed.take(&snapshot(&control, 0)).expect("readable");
         let mut fresh = FleetControl::default();
