@@ -64,6 +64,12 @@ answers! {
         receives: Count,
         /// The duration of an attempt, in seconds: the median of the last 63.
         median_attempt_s: Option<f64>,
+        /// Maximum messages that run in all processes together, by its limits without keys; nothing
+        /// if they do not limit that.
+        fleet_concurrency: Option<Count>,
+        /// Maximum messages that start per second in all processes together, by its limits without
+        /// keys; nothing if they do not limit that.
+        fleet_rate: Option<f64>,
     }
 
     /// A whole number that operators can change while the program runs.

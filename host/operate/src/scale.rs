@@ -7,6 +7,8 @@ pub const USUAL_DRAIN: Duration = Duration::from_secs(60);
 /// The maximum time within which a backlog must be processed.
 pub const LONGEST_DRAIN: Duration = Duration::from_secs(86_400);
 
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
+
 /// The load of a route, over all replicas.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouteLoad {
@@ -29,6 +31,10 @@ pub struct RouteLoad {
     pub median: Option<Duration>,
     /// Its queues with additional limits and waiting messages.
     pub limited: Vec<LimitedLoad>,
+    /// The number of messages that may run in all replicas together, if that is limited.
+    pub fleet_concurrency: Option<u64>,
+    /// The number of messages that all replicas together may start per second, if that is limited.
+    pub fleet_rate: Option<f64>,
 }
 
 /// A queue with its own limits, each of which applies to every replica.
@@ -53,6 +59,8 @@ pub enum ScaleReason {
     Rate,
     /// Messages wait, but the duration of an attempt is unknown: one replica measures it.
     UnknownDuration,
+    /// A limit of the fleet allows no more: more replicas would wait.
+    Limit,
     /// With fewer replicas, messages in flight would have no place.
     InFlight,
 }
@@ -64,6 +72,7 @@ impl ScaleReason {
             Self::Idle => "idle",
             Self::Backlog => "backlog",
             Self::Rate => "rate",
+            Self::Limit => "limit",
             Self::UnknownDuration => "unknown-duration",
             Self::InFlight => "in-flight",
         }
@@ -105,14 +114,33 @@ impl RouteLoad {
             0 => (0, ScaleReason::Idle),
             _ => {
                 let replicas = replicas_for(waiting, self.at_once(), median, drain);
-                self.limited
+                let by_queues = self
+                    .limited
                     .iter()
                     .fold((replicas.max(1), ScaleReason::Backlog), |most, queue| {
                         self.limited_to(queue, median, drain, most)
-                    })
+                    });
+                self.within_fleet(median, by_queues)
             }
         };
         Some(self.occupied(self.in_flight - held, for_backlog))
+    }
+
+    /// Returns `wanted`, or the number of replicas that use the limits of the fleet up if that is
+    /// less.
+    fn within_fleet(&self, median: Duration, wanted: (u64, ScaleReason)) -> (u64, ScaleReason) {
+        // The attempts that a rate keeps busy are those that start while one runs.
+        let by_rate = self.fleet_rate.map(|rate| {
+            let busy = Duration::try_from_secs_f64(rate * median.as_secs_f64());
+            let busy = busy.unwrap_or(Duration::MAX).as_nanos();
+            u64::try_from(busy.div_ceil(NANOS_PER_SECOND)).unwrap_or(u64::MAX)
+        });
+        let most = by_rate.into_iter().chain(self.fleet_concurrency).min();
+        let replicas = most.map(|busy: u64| busy.div_ceil(self.at_once()).max(1));
+        match replicas {
+            Some(replicas) if replicas < wanted.0 => (replicas, ScaleReason::Limit),
+            _ => wanted,
+        }
     }
 
     /// Returns `least`, or the number of replicas that the limits of a queue require for its
@@ -192,6 +220,8 @@ mod tests {
             running: (0, 0),
             median: median_ms.map(Duration::from_millis),
             limited: Vec::new(),
+            fleet_concurrency: None,
+            fleet_rate: None,
         }
     }
 
@@ -233,6 +263,36 @@ mod tests {
         // The route alone handles 600 a minute, the queue 120.
         let wanted = Some((50, ScaleReason::Backlog));
         assert_eq!(slow.replicas(60 * SECOND), wanted);
+    }
+
+    #[test]
+    fn limits_of_the_fleet_bound_the_replicas() {
+        // 100 replicas for the backlog, of which each runs 10 messages of a second.
+        let backlog = load(60_000, 0, Some(1_000));
+        for (concurrency, rate, replicas, reason) in [
+            (None, None, 100, ScaleReason::Backlog),
+            (Some(40), None, 4, ScaleReason::Limit),
+            (Some(41), Some(1_000.0), 5, ScaleReason::Limit),
+            (Some(5_000), Some(25.0), 3, ScaleReason::Limit),
+            (Some(1), Some(0.1), 1, ScaleReason::Limit),
+            (Some(2_000), Some(5_000.0), 100, ScaleReason::Backlog),
+        ] {
+            let load = RouteLoad {
+                fleet_concurrency: concurrency,
+                fleet_rate: rate,
+                ..backlog.clone()
+            };
+            let wanted = Some((replicas, reason));
+            assert_eq!(load.replicas(60 * SECOND), wanted, "{load:?}");
+        }
+        // What is in flight keeps its place.
+        let busy = RouteLoad {
+            in_flight: 70,
+            fleet_concurrency: Some(1),
+            ..backlog
+        };
+        let wanted = Some((7, ScaleReason::InFlight));
+        assert_eq!(busy.replicas(60 * SECOND), wanted);
     }
 
     #[test]
@@ -345,7 +405,7 @@ mod tests {
     proptest! {
         #[test]
         fn messages_in_flight_always_have_a_place(backlog in 0_u64..1_000_000, in_flight in 0_u64..1_000_000, held in 0_u64..1_000, concurrency in 0_u64..1_000, batch_size in 1_u64..10, ms in 0_u64..1_000_000, drain in 1_u64..86_400) {
-            let load = RouteLoad { backlog, in_flight, held, released: 0, concurrency, batch_size, running: (0, 0), median: Some(Duration::from_millis(ms)), limited: Vec::new() };
+            let load = RouteLoad { backlog, in_flight, held, released: 0, concurrency, batch_size, running: (0, 0), median: Some(Duration::from_millis(ms)), limited: Vec::new(), fleet_concurrency: None, fleet_rate: None };
             let (replicas, _) = load.replicas(SECOND * u32::try_from(drain).expect("small")).expect("its median is known");
             prop_assert!(replicas * concurrency.max(1) >= in_flight.saturating_sub(held));
             prop_assert_eq!(replicas == 0, backlog == 0 && in_flight == 0);

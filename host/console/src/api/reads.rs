@@ -276,6 +276,8 @@ fn load<'a>(
         batch_size: route.batch_size.0,
         running: (route.attempts.0, 0),
         median: route.median_attempt_s.map(Duration::from_secs_f64),
+        fleet_concurrency: route.fleet_concurrency.map(|most| most.0),
+        fleet_rate: route.fleet_rate,
         ..RouteLoad::default()
     };
     for queue in queues {

@@ -10,6 +10,7 @@ use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::fleet::control;
 use dispatcher_core::fleet::control::{FleetControl, FleetRequest, FollowedControl};
 use dispatcher_core::fleet::keeper::Fleet;
+use dispatcher_core::fleet::limit::LimitNumbers;
 use dispatcher_core::fleet::summary::{LimitSummary, Summary};
 use dispatcher_core::process;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
@@ -129,6 +130,12 @@ impl FleetLink {
         limits.set_live(&self.control().limits);
         // A process has one set of limits.
         let _ = self.limits.set(limits);
+    }
+
+    /// Returns what messages of a route with these limits may use together, whatever their keys are.
+    pub(crate) fn common(&self, limits: &[usize]) -> LimitNumbers {
+        let fleet = self.limits.get();
+        fleet.map(|fleet| fleet.common(limits)).unwrap_or_default()
     }
 
     /// Returns the state of each limit.

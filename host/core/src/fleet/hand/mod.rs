@@ -5,7 +5,7 @@
 use super::WhenAway;
 use super::figures::{FiguresBuilder, LimitFigures};
 use super::ledger::{Grant, LimitAccount, Request, StartClaim};
-use super::limit::{Limit, LimitNeed, LimitNumbers};
+use super::limit::{Limit, LimitNeed, LimitNumbers, LimitWeight, Rate};
 use crate::clock::BootInstant;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -487,6 +487,32 @@ impl Hand {
         let all = all.into_iter().zip(&self.taken);
         all.map(|(figures, taken)| figures.build(*taken, most))
             .collect()
+    }
+
+    /// Returns how many messages with these limits may run and start together, whatever their keys
+    /// are: the least of the limits without keys.
+    #[must_use]
+    pub fn common(&self, limits: &[usize]) -> LimitNumbers {
+        let mut common = LimitNumbers::default();
+        for limit in limits.iter().map(|&limit| &self.limits[limit]) {
+            if limit.key.is_some() || limit.shadow {
+                continue;
+            }
+            let weight = match limit.weight {
+                LimitWeight::Fixed(weight) => weight.max(1),
+                LimitWeight::Place(_) => 1,
+            };
+            let LimitNumbers { concurrency, rate } = limit.numbers;
+            let permits = concurrency.map(|most| (most / weight).max(1));
+            common.concurrency = common.concurrency.into_iter().chain(permits).min();
+            let slower = rate.map(|rate| Rate {
+                per_second: rate.per_second / f64::from(weight),
+                ..rate
+            });
+            let rates = common.rate.into_iter().chain(slower);
+            common.rate = rates.min_by(|one, other| one.per_second.total_cmp(&other.per_second));
+        }
+        common
     }
 
     /// Whether messages wait.

@@ -87,6 +87,28 @@ fn message_starts_once_its_permits_are_granted() {
 }
 
 #[test]
+fn least_limit_without_keys_is_common_to_all_messages() {
+    let rate = |per_second| LimitNumbers {
+        concurrency: Some(50),
+        rate: Some(Rate {
+            per_second,
+            burst: 1,
+        }),
+    };
+    let heavy = Limit {
+        weight: LimitWeight::Fixed(2),
+        ..limit("heavy", rate(10.0), false)
+    };
+    let each = limit("each", FIVE, true);
+    let limits = vec![heavy, limit("slow", rate(6.0), false), each];
+    let hand = Hand::new("p".into(), limits, WhenAway::Closed);
+    let common = hand.common(&[0, 1, 2]);
+    let per_second = common.rate.map(|rate| rate.per_second);
+    assert_eq!((common.concurrency, per_second), (Some(25), Some(5.0)));
+    assert_eq!(hand.common(&[2]), LimitNumbers::default());
+}
+
+#[test]
 fn attempts_stop_before_their_permits_end() {
     let mut store = Store::default();
     let mut hand = Hand::new("p".into(), vec![limit("l", FIVE, false)], WhenAway::Closed);

@@ -6,7 +6,7 @@ use super::exchange::exchange;
 use super::figures::LimitFigures;
 use super::hand::{Hand, Needs};
 use super::ledger::{Grant, Request};
-use super::limit::Limit;
+use super::limit::{Limit, LimitNumbers};
 use super::summary::LimitSummary;
 use super::{FleetStore, WhenAway};
 use crate::backoff;
@@ -153,6 +153,13 @@ impl Fleet {
         self.state.lock().hand.set_numbers(numbers);
         self.wanted.notify_one();
         self.changed();
+    }
+
+    /// Returns how many messages with these limits may run and start together, whatever their keys
+    /// are: the least of the limits without keys.
+    #[must_use]
+    pub fn common(&self, limits: &[usize]) -> LimitNumbers {
+        self.state.lock().hand.common(limits)
     }
 
     /// Returns what other processes learn of each limit.

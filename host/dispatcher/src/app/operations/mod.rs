@@ -152,7 +152,10 @@ impl RunOperations {
         let state = route.state();
         let limits = route.limits(&state);
         let of_queues = state.queues.iter().any(|queue| queue.prefetch.is_some());
+        let common = self.live.fleet.common(&self.settings.routes[at].limits);
         RouteView {
+            fleet_concurrency: common.concurrency.map(|most| u64::from(most).into()),
+            fleet_rate: common.rate.map(|rate| rate.per_second),
             route: route.name.clone(),
             plugin: route.plugin.clone(),
             queues: route.queues.len().into(),
