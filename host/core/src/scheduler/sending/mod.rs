@@ -1,12 +1,13 @@
 //! Enforces the order of groups on a queue that does not keep it: its lane passes the jobs of a
 //! group on in turns. Pure: `now` is an argument.
 
+use super::Scheduler;
 use super::blocked::ReleaseResult;
 use super::group_order::GroupOrder;
 use super::lane::Lane;
+use super::limited::LimitedJobs;
 use super::ready::WaitingJob;
 use super::start::MessageFate;
-use super::{Scheduler, limited};
 use crate::clock::BootInstant;
 use std::time::Duration;
 
@@ -147,7 +148,7 @@ impl<J: WaitingJob> Scheduler<J> {
                 lane.keep_at_most(most);
                 let blocked = lane.blocked.len().min(most);
                 // More wait for limits than can start, so that they delay no others.
-                let limited = lane.limited().min(limited::MOST);
+                let limited = lane.limited.as_ref().map_or(0, LimitedJobs::spare);
                 blocked + limited + lane.turns.as_ref().map_or(0, GroupOrder::spare)
             })
             .sum()
