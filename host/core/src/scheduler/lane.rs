@@ -303,6 +303,7 @@ impl<J: WaitingJob> Lane<J> {
             .chain(self.held.expires())
             .chain(self.blocked.expires())
             .chain(limited.and_then(LimitedJobs::expires))
+            .chain((!self.deferred.is_empty()).then_some(now))
             .min()
     }
 
