@@ -59,6 +59,16 @@ pub(crate) enum MetCircumstances {
     Paused,
     /// An operator set other limits.
     Limited,
+    /// A message waited for a limit of all processes.
+    WaitedForLimit,
+    /// An attempt was stopped because its permits ended.
+    Revoked,
+    /// A process did not reach the store of limits.
+    LimitsAway,
+    /// Permits of a process that had crashed were used again.
+    PermitsCameBack,
+    /// A message went back because too many waited for limits.
+    Deferred,
 }
 
 #[cfg(test)]
@@ -70,7 +80,7 @@ mod tests {
     /// So many seeds must be enough to meet everything once.
     const WITHIN: u64 = 4_000;
 
-    const ALL: [MetCircumstances; 36] = [
+    const ALL: [MetCircumstances; 41] = [
         MetCircumstances::LostRequest,
         MetCircumstances::LostAnswer,
         MetCircumstances::LateAnswer,
@@ -107,6 +117,11 @@ mod tests {
         MetCircumstances::StoreHung,
         MetCircumstances::Paused,
         MetCircumstances::Limited,
+        MetCircumstances::WaitedForLimit,
+        MetCircumstances::Revoked,
+        MetCircumstances::LimitsAway,
+        MetCircumstances::PermitsCameBack,
+        MetCircumstances::Deferred,
     ];
 
     #[test]

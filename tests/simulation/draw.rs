@@ -1,8 +1,8 @@
 //! Draws a scenario from a seed. Small worlds, since many of them find more than few large ones.
 
 use crate::scenario::{
-    Faults, Flavour, HappeningKind, Mix, QueuePlan, RoutePlan, Scenario, SimulatedEvent,
-    SimulatedSend,
+    Faults, Flavour, FleetPlan, HappeningKind, LimitFaults, LimitPlan, Mix, QueuePlan, RoutePlan,
+    Scenario, SimulatedEvent, SimulatedSend, WeightPlan,
 };
 use fastrand::Rng;
 
@@ -34,6 +34,7 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
         queues,
         route,
         processes,
+        fleet: None,
     };
     // Attempts are limited only where there is somewhere to put the dead, as the program demands.
     if !scenario.queues.iter().any(|queue| queue.dead_letters) {
@@ -63,8 +64,85 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
             &mut scenario,
             &mut Rng::with_seed(seed ^ 0x0be5_a70f_c0de_0017),
         );
+        limits(
+            &mut scenario,
+            &mut Rng::with_seed(seed ^ 0x01f1_ee70_f11f_0042),
+        );
     }
     scenario
+}
+
+/// In one of six scenarios limits hold for all processes together, of which there are more then. The
+/// network parts processes from the store of limits, and processes crash and stop with permits.
+fn limits(scenario: &mut Scenario, rng: &mut Rng) {
+    if !chance(rng, 167) {
+        return;
+    }
+    let count = pick(rng, &[1, 1, 2]);
+    let faulty = chance(rng, 600);
+    let mut often = || {
+        if faulty {
+            pick(rng, &[0, 0, 20, 100, 300])
+        } else {
+            0
+        }
+    };
+    let faults = LimitFaults {
+        lost_request: often(),
+        lost_answer: often(),
+        hang: often(),
+        late_answer: often(),
+        refused: often(),
+    };
+    scenario.fleet = Some(FleetPlan {
+        limits: (0..count).map(|_| one_limit(rng)).collect(),
+        most_waiting: pick(rng, &[1, 3, 1_000, 1_000, 1_000]),
+        longest_wait_s: pick(rng, &[10, 300, 300]),
+        date_ms: rng.i64(-30_000..=30_000),
+        faults,
+    });
+    scenario.processes = pick(rng, &[1, 2, 2, 3]).max(scenario.processes);
+    scenario.route.concurrency = scenario.route.concurrency.max(pick(rng, &[1, 5, 20]));
+    if chance(rng, 500) {
+        // Attempts that outlast permits.
+        scenario.mix.slow = pick(rng, &[100, 300, 700]);
+    }
+    for _ in 0..rng.usize(0..5) {
+        let process = rng.usize(0..scenario.processes);
+        let list = match rng.u32(0..100) {
+            0..40 => vec![
+                HappeningKind::Parted(process, true),
+                HappeningKind::Parted(process, false),
+            ],
+            40..50 => vec![HappeningKind::Parted(process, true)],
+            50..75 => vec![HappeningKind::Crash(process), HappeningKind::Start(process)],
+            75..90 => vec![
+                HappeningKind::Stop(process, pick(rng, &[0, 1_000, 10_000])),
+                HappeningKind::Start(process),
+            ],
+            _ => vec![HappeningKind::Date(pick(rng, &[30_000, -30_000]))],
+        };
+        let mut at = rng.usize(0..=scenario.happenings.len());
+        for what in list {
+            scenario.happenings.insert(at, happening(rng, what));
+            at = rng.usize(at + 1..=scenario.happenings.len());
+        }
+    }
+}
+
+fn one_limit(rng: &mut Rng) -> LimitPlan {
+    let by_rate = chance(rng, 400);
+    let rate = (pick(rng, &[1.0, 5.0, 50.0]), rng.u32(1..6));
+    LimitPlan {
+        concurrency: (!by_rate || chance(rng, 300)).then(|| pick(rng, &[1, 2, 3, 5, 10])),
+        rate: by_rate.then_some(rate),
+        keys: chance(rng, 500).then(|| rng.u16(1..4)),
+        weight: if chance(rng, 250) {
+            WeightPlan::OfMessage
+        } else {
+            WeightPlan::Fixed(pick(rng, &[1, 1, 2, 3]))
+        },
+    }
 }
 
 /// In one of five scenarios operators pause and resume queues and change limits.

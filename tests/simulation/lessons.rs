@@ -60,6 +60,7 @@ pub(crate) fn calm(flavour: Flavour) -> Scenario {
             longest_ms: 500,
             ..Mix::default()
         },
+        fleet: None,
     }
 }
 

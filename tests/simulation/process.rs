@@ -1,8 +1,10 @@
 //! One process of the program: its real stages, with the world's queues and handlers at their ends.
 
-use crate::scenario::{Flavour, QueuePlan, Scenario};
+use crate::scenario::{Flavour, LimitPlan, QueuePlan, Scenario, WeightPlan};
 use crate::world::handler::Actor;
-use crate::world::port::{Port, TAG};
+use crate::world::limit_store::LimitStore;
+use crate::world::limits::{holder_name, key_attribute, limit_name};
+use crate::world::port::{Port, SIZE, TAG};
 use crate::world::records::RecordsStore;
 use crate::world::{NONE, Sim};
 use dispatcher::app::ProcessContext;
@@ -19,12 +21,17 @@ use dispatcher_config::{
 };
 use dispatcher_core::clock;
 use dispatcher_core::executor::Workers;
+use dispatcher_core::fleet::WhenAway;
+use dispatcher_core::fleet::keeper::{self, Fleet};
+use dispatcher_core::fleet::limit::{Limit, LimitKey, LimitNumbers, LimitWeight, Rate};
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::message::group_by::GroupBy;
 use dispatcher_core::queue::{Identity, Queue};
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::ready::Sequence;
+use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -57,10 +64,64 @@ pub(crate) struct Process {
     workers: Arc<Mutex<JoinSet<()>>>,
 }
 
+/// What keeps its permits of the limits that hold for all processes.
+struct KeptLimits {
+    fleet: Arc<Fleet>,
+    store: Arc<LimitStore>,
+    keeping: Task<()>,
+}
+
+impl KeptLimits {
+    fn of(sim: &Sim, life: usize, scenario: &Scenario, shared: &ProcessContext) -> Option<Self> {
+        let plan = scenario.fleet.as_ref()?;
+        let limits = plan.limits.iter().enumerate().map(limit).collect();
+        let fleet = Fleet::new(holder_name(life), limits, WhenAway::Closed);
+        let longest = Duration::from_secs(plan.longest_wait_s);
+        let fleet = Arc::new(fleet.with_waits(plan.most_waiting, longest));
+        let sim = sim.clone();
+        let store = Arc::new(LimitStore { sim, life });
+        let keeping = keeper::keep(fleet.clone(), store.clone());
+        Some(Self {
+            fleet,
+            store,
+            keeping: tasks::spawn(tasks::watched(&shared.broken, keeping)),
+        })
+    }
+
+    /// Gives all permits back.
+    async fn leave(self) {
+        drop(self.keeping);
+        keeper::leave(&self.fleet, &*self.store).await;
+    }
+}
+
+fn limit((at, plan): (usize, &LimitPlan)) -> Limit {
+    let place = |name: String| GroupBy::Attribute(name);
+    Limit {
+        name: limit_name(at),
+        numbers: LimitNumbers {
+            concurrency: plan.concurrency,
+            rate: plan
+                .rate
+                .map(|(per_second, burst)| Rate { per_second, burst }),
+        },
+        key: plan.keys.map(|_| LimitKey::Place(place(key_attribute(at)))),
+        overrides: HashMap::new(),
+        weight: match plan.weight {
+            WeightPlan::Fixed(weight) => LimitWeight::Fixed(weight),
+            WeightPlan::OfMessage => LimitWeight::Place(place(SIZE.into())),
+        },
+        shadow: false,
+        hides_keys: false,
+    }
+}
+
 /// What runs of it.
 struct At {
     shared: ProcessContext,
     keeper: Task<()>,
+    /// Its permits of the limits that hold for all processes.
+    permits: Option<KeptLimits>,
     routes: Vec<RunningRoute>,
     route: Route,
     queues: Vec<Arc<dyn Queue>>,
@@ -93,7 +154,9 @@ impl Process {
                 Arc::new(Port::new(sim, life, queue, identity(queue, plan)))
             })
             .collect();
-        let shared = ProcessContext::new(&queues, Arc::default());
+        let mut shared = ProcessContext::new(&queues, Arc::default());
+        let limits = KeptLimits::of(sim, life, &scenario, &shared);
+        shared.fleet = limits.as_ref().map(|limits| limits.fleet.clone());
         let keeper = shared.keep(&queues);
         let workers: Arc<Mutex<JoinSet<()>>> = Arc::default();
         let route = settings(&scenario);
@@ -119,6 +182,7 @@ impl Process {
             running: Some(At {
                 shared,
                 keeper,
+                permits: limits,
                 routes: vec![running],
                 limits: route.limits(),
                 route,
@@ -198,12 +262,20 @@ impl Process {
             let At {
                 shared,
                 keeper,
+                permits,
                 routes,
                 ..
             } = at;
+            let stopped = async {
+                let ended = drain(&shared, routes, plan).await;
+                if let Some(permits) = permits {
+                    permits.leave().await;
+                }
+                ended
+            };
             let ended = tokio::select! {
                 biased;
-                ended = drain(&shared, routes, plan) => Some(ended),
+                ended = stopped => Some(ended),
                 () = too_long(&sim, grace + STOPS_WITHIN) => None,
             };
             drop(keeper);
@@ -278,6 +350,8 @@ fn backend(queue: &QueuePlan) -> &'static str {
 )]
 fn settings(scenario: &Scenario) -> Route {
     let plan = &scenario.route;
+    let limits = scenario.fleet.as_ref();
+    let limits = limits.map_or(0, |plan| plan.limits.len());
     let queue = |(at, queue): (usize, &QueuePlan)| WeightedQueue {
         name: QueueName {
             backend: backends::find(backend(queue)).expect("it is built in"),
@@ -329,6 +403,6 @@ fn settings(scenario: &Scenario) -> Route {
             attempts: plan.attempts.and_then(NonZeroU32::new),
         },
         dead_letter: None,
-        limits: Vec::new(),
+        limits: (0..limits).collect(),
     }
 }

@@ -94,6 +94,7 @@ async fn drive(sim: &Sim) {
         world.trouble(false);
         world.closed = false;
         world.quiet = true;
+        world.limits.reached = clock::now();
         world.note("quiet", NONE, NONE, vec![]);
     }
     for slot in &mut slots {
@@ -165,6 +166,10 @@ fn befall(sim: &Sim, what: HappeningKind, slots: &mut [Process], former: &mut Ve
         HappeningKind::Start(_) => {}
         HappeningKind::Pause(slot, queue, paused) => slots[slot].pause(sim, queue, paused),
         HappeningKind::Limit(slot, attempts) => slots[slot].limit(sim, attempts),
+        HappeningKind::Parted(slot, parted) => {
+            let life = slots[slot].life;
+            sim.lock().part(life, parted);
+        }
         HappeningKind::Suspend(ms) => sim.lock().stand_still(Duration::from_millis(ms)),
         HappeningKind::Date(on_ms) => sim.lock().set_date(on_ms),
         HappeningKind::Faults(on) => sim.lock().trouble(on),

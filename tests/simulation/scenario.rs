@@ -22,6 +22,57 @@ pub(crate) struct Scenario {
     pub faults: Faults,
     /// What handlers answer.
     pub mix: Mix,
+    /// The limits that hold for all processes together, if there are any.
+    pub fleet: Option<FleetPlan>,
+}
+
+/// The limits that hold for all processes together, and their store.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FleetPlan {
+    /// One or two; each message needs all of them.
+    pub limits: Vec<LimitPlan>,
+    /// The most messages of a queue that wait in a process. Further ones go back to their queue.
+    pub most_waiting: usize,
+    /// The longest that they wait, in seconds. Then they go back, too.
+    pub longest_wait_s: u64,
+    /// The milliseconds by which the store's date is ahead of the processes', or behind.
+    pub date_ms: i64,
+    pub faults: LimitFaults,
+}
+
+/// One limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LimitPlan {
+    pub concurrency: Option<u32>,
+    /// The starts per second, and how many may follow each other at once.
+    pub rate: Option<(f64, u32)>,
+    /// The number of keys, each with its own count; `None` if all messages count together.
+    pub keys: Option<u16>,
+    pub weight: WeightPlan,
+}
+
+/// How much a message takes of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WeightPlan {
+    /// The same for each.
+    Fixed(u32),
+    /// As the message says, 1 to 3.
+    OfMessage,
+}
+
+/// How often, in a thousand, a call of the store of limits goes wrong, until it is quiet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct LimitFaults {
+    /// It never arrives.
+    pub lost_request: u32,
+    /// It is carried out and not answered.
+    pub lost_answer: u32,
+    /// It takes long to arrive.
+    pub hang: u32,
+    /// Its answer takes long to come back.
+    pub late_answer: u32,
+    /// It is refused for now.
+    pub refused: u32,
 }
 
 /// How a queue behaves.
@@ -153,6 +204,8 @@ pub(crate) enum HappeningKind {
     Pause(usize, usize, bool),
     /// An operator sets the most attempts at once of a process.
     Limit(usize, usize),
+    /// A process cannot reach the store of limits, or can again.
+    Parted(usize, bool),
 }
 
 /// How often, in a thousand, something goes wrong.
@@ -238,6 +291,9 @@ impl std::fmt::Display for Scenario {
         let order = if self.weighted { "weighted" } else { "strict" };
         writeln!(out, "seed {} · {} processes · {order} order", self.seed, self.processes)?;
         writeln!(out, "{:?}\n{:?}\n{:?}", self.route, self.faults, self.mix)?;
+        if let Some(fleet) = &self.fleet {
+            writeln!(out, "{fleet:?}")?;
+        }
         for (at, queue) in self.queues.iter().enumerate() {
             writeln!(out, "  q{at} {queue:?}")?;
         }

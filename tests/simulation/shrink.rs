@@ -1,10 +1,17 @@
 //! Makes a failing scenario smaller: drops what it can do without while the same rule breaks.
 
 use crate::run::{EndedRun, run};
-use crate::scenario::{Faults, Mix, Scenario};
+use crate::scenario::{
+    Faults, FleetPlan, HappeningKind, LimitFaults, LimitPlan, Mix, Scenario, WeightPlan,
+};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
+
+/// So many messages never wait for limits in one queue.
+const MANY_WAITING: usize = 1_000;
+/// Messages hardly ever wait for so long, in seconds.
+const LONG_WAIT_S: u64 = 300;
 
 thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
@@ -147,9 +154,64 @@ fn weight(scenario: &Scenario) -> u64 {
         route.remembers_s.is_some(),
     ];
     let options = options.iter().filter(|on| **on).count();
-    let settings = route.batch + route.concurrency + 10 * options;
+    let limits = scenario.fleet.as_ref().map_or(0, limits_weight);
+    let settings = route.batch + route.concurrency + 10 * options + limits;
     (scenario.sends.len() * 10 + scenario.happenings.len() * 20 + some * 5) as u64
         + (scenario.processes * 30 + scenario.queues.len() * 30 + settings) as u64
+}
+
+fn limits_weight(plan: &FleetPlan) -> usize {
+    let LimitFaults {
+        lost_request,
+        lost_answer,
+        hang,
+        late_answer,
+        refused,
+    } = plan.faults;
+    let faults = [lost_request, lost_answer, hang, late_answer, refused];
+    let faults = faults.iter().filter(|often| **often > 0).count();
+    let of_one = |limit: &LimitPlan| {
+        let parts = usize::from(limit.concurrency.is_some()) + usize::from(limit.rate.is_some());
+        let is_light = limit.weight == WeightPlan::Fixed(1);
+        10 * (parts + usize::from(limit.keys.is_some()) + usize::from(!is_light))
+    };
+    let limits: usize = plan.limits.iter().map(of_one).sum();
+    let defers = plan.most_waiting < MANY_WAITING || plan.longest_wait_s < LONG_WAIT_S;
+    limits + 5 * faults + 10 * usize::from(defers) + usize::from(plan.date_ms != 0)
+}
+
+/// Makes the limits smaller.
+fn limits_candidates(from: &Scenario, with: &mut impl FnMut(&dyn Fn(&mut Scenario))) {
+    let Some(plan) = &from.fleet else { return };
+    let mut change = |change: &dyn Fn(&mut FleetPlan)| {
+        with(&|one| {
+            if let Some(plan) = &mut one.fleet {
+                change(plan);
+            }
+        });
+    };
+    change(&|plan| plan.faults = LimitFaults::default());
+    change(&|plan| plan.faults.lost_request = 0);
+    change(&|plan| plan.faults.lost_answer = 0);
+    change(&|plan| plan.faults.hang = 0);
+    change(&|plan| plan.faults.late_answer = 0);
+    change(&|plan| plan.faults.refused = 0);
+    change(&|plan| plan.most_waiting = MANY_WAITING);
+    change(&|plan| plan.longest_wait_s = LONG_WAIT_S);
+    change(&|plan| plan.date_ms = 0);
+    for at in 0..plan.limits.len() {
+        if plan.limits.len() > 1 {
+            change(&|plan| {
+                plan.limits.remove(at);
+            });
+        }
+        if plan.limits[at].concurrency.is_some() && plan.limits[at].rate.is_some() {
+            change(&|plan| plan.limits[at].concurrency = None);
+            change(&|plan| plan.limits[at].rate = None);
+        }
+        change(&|plan| plan.limits[at].keys = None);
+        change(&|plan| plan.limits[at].weight = WeightPlan::Fixed(1));
+    }
 }
 
 fn candidates(from: &Scenario) -> Vec<Scenario> {
@@ -170,9 +232,17 @@ fn candidates(from: &Scenario) -> Vec<Scenario> {
     if from.processes > 1 {
         with(&|one| {
             one.processes = 1;
-            one.happenings.retain(|happening| of_first(happening.what));
+            one.happenings.retain(|happening| is_of(happening.what, 1));
         });
     }
+    if from.processes > 2 {
+        with(&|one| {
+            one.processes = 2;
+            one.happenings.retain(|happening| is_of(happening.what, 2));
+        });
+    }
+    with(&|one| one.fleet = None);
+    limits_candidates(from, &mut with);
     with(&|one| one.faults = Faults::default());
     with(&|one| {
         one.mix = Mix {
@@ -207,12 +277,18 @@ fn candidates(from: &Scenario) -> Vec<Scenario> {
     list
 }
 
-fn of_first(what: crate::scenario::HappeningKind) -> bool {
-    use crate::scenario::HappeningKind::{Crash, Limit, Pause, Start, Stop};
-    !matches!(
-        what,
-        Crash(1..) | Stop(1.., _) | Start(1..) | Pause(1.., _, _) | Limit(1.., _)
-    )
+/// Whether something happens to one of the first `processes`, or to none.
+fn is_of(what: HappeningKind, processes: usize) -> bool {
+    use HappeningKind::{Closed, Crash, Date, Faults, Limit, Parted, Pause, Start, Stop, Suspend};
+    match what {
+        Crash(one)
+        | Stop(one, _)
+        | Start(one)
+        | Pause(one, _, _)
+        | Limit(one, _)
+        | Parted(one, _) => one < processes,
+        Suspend(_) | Date(_) | Faults(_) | Closed(_) => true,
+    }
 }
 
 fn fault(faults: &mut Faults, at: usize) -> &mut u32 {

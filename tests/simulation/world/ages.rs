@@ -26,9 +26,19 @@ impl World {
         let Some(oldest) = ages.map(|&one| sent(one)).min() else {
             return;
         };
+        // What waits for others to share its attempt does not keep an older one from starting that has
+        // waited for limits meanwhile.
+        let window = Duration::from_millis(self.scenario.route.window_ms);
+        let window = self
+            .scenario
+            .fleet
+            .as_ref()
+            .map_or(Duration::ZERO, |_| window);
+        let gathers = |reached: BootInstant| now.since(reached) < window;
         let waits = |one: usize| {
             let delivery = &self.deliveries[one];
             delivery.life == life
+                && !delivery.reached.is_some_and(gathers)
                 && self.queue_of(one) == queue
                 && delivery.reached.is_some_and(|at| at < now)
                 && delivery.tried.is_empty()
@@ -39,7 +49,15 @@ impl World {
         };
         let waiting: Vec<usize> = self.open.iter().copied().filter(|&at| waits(at)).collect();
         let first = waiting.iter().any(|&one| sent(one) < oldest);
-        let passed = waiting.iter().find(|&&one| sent(one) > oldest).copied();
+        // Of those that need the same of the fleet's limits.
+        let passes = |one: usize| {
+            let same = starting
+                .iter()
+                .filter(|&&other| alone(other) && self.needs_the_same(one, other));
+            let oldest = same.map(|&other| sent(other)).min();
+            oldest.is_some_and(|oldest| oldest < sent(one))
+        };
+        let passed = waiting.iter().copied().find(|&one| passes(one));
         if first {
             self.met.insert(MetCircumstances::NewestFirst);
         }

@@ -93,6 +93,7 @@ impl World {
     /// A process has stopped by itself: what it received and could tell of is not hidden.
     pub(crate) fn check_stopped(&mut self, life: usize) {
         let now = clock::now();
+        self.check_permits_left(life);
         for number in 0..self.deliveries.len() {
             let one = &self.deliveries[number];
             let clean = !self.troubled && self.trouble_changed <= one.handed;

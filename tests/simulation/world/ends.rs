@@ -1,6 +1,7 @@
 //! What must hold when an attempt ends and when a queue is told what became of a message.
 
 use super::{Life, LiveAttempt, QueuedMessage, SimulatedDelivery, Trial, World, WorldAnswer};
+use crate::circumstances::MetCircumstances;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Outcome;
@@ -17,11 +18,23 @@ impl SimulatedDelivery {
     /// How many attempts there were at it that count: neither turned away nor behind another.
     pub(crate) fn counted(&self) -> u32 {
         let counts = |trial: &&Trial| match &trial.ended {
-            Some((_, said)) => !matches!(said, WorldAnswer::Kept | WorldAnswer::Behind),
+            // What was stopped for want of permits is not to blame for it.
+            Some((_, said)) => !matches!(
+                said,
+                WorldAnswer::Kept | WorldAnswer::Behind | WorldAnswer::Revoked
+            ),
             None => true,
         };
         let count = self.tried.iter().filter(counts).count();
         u32::try_from(count).unwrap_or(u32::MAX)
+    }
+}
+
+impl SimulatedDelivery {
+    /// Whether its last attempt was stopped for want of permits.
+    fn was_revoked(&self) -> bool {
+        let said = self.tried.last().and_then(|trial| trial.ended.as_ref());
+        said.is_some_and(|(_, said)| *said == WorldAnswer::Revoked)
     }
 }
 
@@ -39,6 +52,7 @@ impl World {
         let Some(live) = self.attempts.remove(&attempt) else {
             return;
         };
+        self.check_fleet_at_end(&live, now);
         let LiveAttempt {
             life,
             queue,
@@ -203,6 +217,11 @@ impl World {
         }
         self.check_recorded(life, delivery, words_of_trial, outcome);
         let judged = shed.unwrap_or_else(|| self.judge(life, delivery, said.as_ref(), outcome));
+        if let (None, Outcome::Release(after)) = (words_of_trial, outcome)
+            && self.may_be_deferred(delivery, *after)
+        {
+            self.met.insert(MetCircumstances::Deferred);
+        }
         if let Err(rule) = judged {
             self.fails(rule, format!("{words}, of {said:?}"));
         }
@@ -228,16 +247,20 @@ impl World {
     /// Whether a process that gives a message back cannot help it, whatever becomes of it then: its
     /// grace is over, or something before it in its group was lost.
     fn is_excused(&self, life: usize, delivery: usize, now: BootInstant) -> bool {
+        self.is_halted(life, now)
+            || self.is_behind_a_lost_one(delivery)
+            || self.is_behind_an_unsettled_message(delivery)
+            || !self.is_honest(delivery)
+    }
+
+    /// Whether the grace of a stop is over.
+    pub(crate) fn is_halted(&self, life: usize, now: BootInstant) -> bool {
         let Life {
             stopping,
             patient_until,
             ..
         } = self.lives[life];
-        let halted = stopping && now + LAST_POLLS >= patient_until;
-        halted
-            || self.is_behind_a_lost_one(delivery)
-            || self.is_behind_an_unsettled_message(delivery)
-            || !self.is_honest(delivery)
+        stopping && now + LAST_POLLS >= patient_until
     }
 
     /// Whether the queue did not take the dead letter of one before it in its group while that was
@@ -259,7 +282,8 @@ impl World {
     /// not help it.
     pub(crate) fn check_redriven(&mut self, message: usize) {
         let mut of = self.deliveries.iter().filter(|one| one.message == message);
-        let tried = of.clone().any(|one| one.counted() > 0);
+        // An attempt that was stopped for want of permits was one.
+        let tried = of.clone().any(|one| one.counted() > 0 || one.was_revoked());
         let last = of.next_back();
         let released = |told: &String| told.starts_with("Release");
         let given_back =
@@ -358,7 +382,15 @@ impl World {
             (Outcome::DeadLetter(_), Some(WorldAnswer::Retry(_) | WorldAnswer::Cut)) => {
                 right(spent, "dead-lettered-early")
             }
-            (Outcome::DeadLetter(_), Some(WorldAnswer::Behind)) => Err("dead-lettered-untried"),
+            (Outcome::Release(after), Some(WorldAnswer::Revoked)) => {
+                right(after.is_zero(), "released-for-too-long")
+            }
+            (Outcome::DeadLetter(_), Some(WorldAnswer::Behind | WorldAnswer::Revoked)) => {
+                Err("dead-lettered-untried")
+            }
+            (Outcome::Release(after), None) if !after.is_zero() => {
+                right(self.may_be_deferred(delivery, *after), "released-unrun")
+            }
             (Outcome::Release(after), None) => {
                 let ordered = self.is_ordered(stored.queue);
                 let may = stopping || ordered || self.is_behind_a_lost_one(delivery);

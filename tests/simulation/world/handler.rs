@@ -119,7 +119,12 @@ impl SimulatedWork {
 
 impl Drop for SimulatedWork {
     fn drop(&mut self) {
-        self.ends(vec![WorldAnswer::Cut; self.cancelled.len()]);
+        let said = if std::thread::panicking() {
+            WorldAnswer::Cut
+        } else {
+            self.sim.lock().stopped(self.attempt)
+        };
+        self.ends(vec![said; self.cancelled.len()]);
     }
 }
 

@@ -6,6 +6,8 @@ pub(crate) mod checks;
 pub(crate) mod ends;
 pub(crate) mod events;
 pub(crate) mod handler;
+pub(crate) mod limit_store;
+pub(crate) mod limits;
 pub(crate) mod network;
 pub(crate) mod port;
 pub(crate) mod receives;
@@ -22,6 +24,7 @@ use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::scheduler::permits::Permits;
 pub(crate) use events::{Broken, Calls, Event};
 use fastrand::Rng;
+use limits::Limits;
 use receives::KnownReceive;
 use records::ArrivingMessages;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,6 +77,8 @@ pub(crate) struct World {
     pub ids: u64,
     /// What receives with an id have brought.
     pub told: BTreeMap<u64, KnownReceive>,
+    /// Of limits that hold for all processes together.
+    pub limits: Limits,
     /// What the store knows as done, and until when: it outlives every process.
     pub records: BTreeMap<usize, Timestamp>,
     pub trace: Vec<Event>,
@@ -184,6 +189,8 @@ pub(crate) enum WorldAnswer {
     Behind,
     /// The handler was stopped, or it panicked.
     Cut,
+    /// It was stopped because permits ended that could not be renewed.
+    Revoked,
     /// Its lease was lost before the answer.
     Fenced,
 }
@@ -239,6 +246,15 @@ pub(crate) struct Life {
     pub was_paused: Vec<bool>,
     /// The most attempts that an operator allows, and since when.
     pub limit: Option<(usize, BootInstant)>,
+    /// It cannot reach the store of limits.
+    pub parted: bool,
+    /// When it began to read limits last, and when the store was read.
+    pub asked_limits: BootInstant,
+    pub read_limits: BootInstant,
+    /// The calls of the store that were not answered in time since one changed records.
+    pub limits_in_vain: u32,
+    /// A request was carried out for which it had waited no longer.
+    pub wrote_limits_late: bool,
 }
 /// No process, or no queue, in an event.
 pub(crate) const NONE: usize = usize::MAX;
@@ -263,6 +279,7 @@ impl World {
             suspects: Vec::new(),
             ids: 0,
             told: BTreeMap::new(),
+            limits: Limits::default(),
             records: BTreeMap::new(),
             trace: Vec::new(),
             broken: Vec::new(),
@@ -298,6 +315,11 @@ impl World {
             paused: vec![None; queues],
             was_paused: vec![false; queues],
             limit: None,
+            parted: false,
+            asked_limits: now,
+            read_limits: now,
+            limits_in_vain: 0,
+            wrote_limits_late: false,
         });
         let life = self.lives.len() - 1;
         self.note("start", life, NONE, vec![]);
@@ -330,6 +352,7 @@ impl World {
         } else {
             MetCircumstances::Stop
         });
+        self.leaves_permits(life);
         self.lives[life].dead = true;
         self.lives[life].died = clock::now();
         self.note(how, life, NONE, vec![]);

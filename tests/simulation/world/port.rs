@@ -1,6 +1,7 @@
 //! The world's queues as the program sees them: its port, with a network between. Decides which
 //! calls are lost, late or refused, and nothing about their effect.
 
+use super::limits::{self, key_attribute};
 use super::network::{ExtendCall, Passage};
 use super::receives::Want;
 use super::{NONE, Sim, World};
@@ -24,6 +25,9 @@ const POLL_PATIENCE: Duration = Duration::from_secs(40);
 
 /// The attribute in which a message says its group.
 pub(crate) const TAG: &str = "customer";
+
+/// The attribute in which a message says how much it takes of limits.
+pub(crate) const SIZE: &str = "size";
 
 /// One queue as one process has opened it.
 pub(crate) struct Port {
@@ -127,6 +131,10 @@ impl Port {
         let tag = stored
             .tag
             .map(|tag| Attribute::text(TAG, format!("t{tag}")));
+        let keys = world.keys(one.message).into_iter();
+        let keys = keys.map(|(limit, key)| Attribute::text(key_attribute(limit), key.to_string()));
+        let size = world.scenario.fleet.as_ref();
+        let size = size.map(|_| Attribute::text(SIZE, limits::size(one.message).to_string()));
         Message {
             id: format!("m{}", one.message),
             queue: self.identity.name.clone(),
@@ -138,7 +146,7 @@ impl Port {
             first_received_at: None,
             group: stored.group.map(|group| group.to_string()),
             system_attributes: Vec::new(),
-            attributes: tag.into_iter().collect(),
+            attributes: tag.into_iter().chain(keys).chain(size).collect(),
             body_md5: None,
             attributes_md5: None,
             unreadable: None,

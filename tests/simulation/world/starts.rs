@@ -37,6 +37,7 @@ impl World {
             }
         }
         self.check_turns(life, queue, deliveries, lost, now);
+        self.check_idle_limits(life, deliveries, now);
         self.check_pause(life, queue, deliveries, now);
         if self.scenario.route.newest_first {
             self.check_newest(life, queue, deliveries, now)
@@ -58,6 +59,7 @@ impl World {
         };
         self.attempts.insert(self.attempted, live);
         self.check_limits(life, queue, deliveries.len(), now);
+        self.check_fleet(life, &self.messages_of(deliveries), now);
         self.attempted
     }
 
@@ -207,6 +209,10 @@ impl World {
         if plan.rate.is_some() || plan.concurrency.is_some() {
             return; // its own limits hold up no other queue
         }
+        // Nor do those of all processes: what is in hand may lack permits, which only the store knows.
+        if self.may_wait_for_limits(life, above, now) {
+            return;
+        }
         let words = format!(
             "messages {:?} start before queue {above}",
             self.messages_of(starting)
@@ -269,11 +275,15 @@ impl World {
             let fresh = self.deliveries[one].tried.is_empty() && !grouped(self, one);
             self.deliveries[one].reached.filter(|_| fresh)
         };
-        let Some(latest) = starting.iter().filter_map(came).max() else {
-            return;
-        };
         let overtaken = self.open.iter().copied().find(|&one| {
-            let before = self.deliveries[one].reached.is_some_and(|at| at < latest);
+            // What needs others of the fleet's limits may start before.
+            let same = starting
+                .iter()
+                .filter(|&&other| self.needs_the_same(one, other));
+            let latest = same.filter_map(came).max();
+            let before = self.deliveries[one]
+                .reached
+                .is_some_and(|at| Some(at) < latest);
             let waits = self.deliveries[one].tried.is_empty() && !starting.contains(&one);
             before
                 && waits

@@ -209,6 +209,7 @@ impl World {
         let leaves = |&&one: &&usize| self.is_behind(life, one);
         let more = |one: &&usize| again(one) || leaves(one);
         let most = most + here.iter().filter(more).count();
+        let most = most + self.waiting_for_limits(life, &here);
         let here = here.len();
         if plan.prefetch > 0
             && here > plan.concurrency * plan.batch + 2 * self.scenario.queues.len()

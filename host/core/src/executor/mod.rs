@@ -146,12 +146,13 @@ impl Executor {
     /// Releases all jobs that have not begun or are held.
     pub fn give_back(&self) {
         let now = clock::now();
-        let released = {
+        let (released, deferred) = {
             let mut scheduler = self.scheduler.lock();
             let mut stopped = scheduler.stop(|_, _| true, now);
             stopped.extend(scheduler.overtaking());
-            stopped
+            (stopped, scheduler.limit_effects())
         };
+        self.defer(deferred);
         self.release(released, now);
     }
 

@@ -234,17 +234,29 @@ impl<J: WaitingJob> Lane<J> {
     /// is taken at a time.
     fn take_permitted(&mut self, most: usize, now: BootInstant) -> Vec<J> {
         let mut jobs = Vec::new();
-        let Some(limited) = &mut self.limited else {
-            return jobs;
+        // The newest are among those that are ready.
+        let newest_first = self.rules.sequence == Sequence::Lifo;
+        if newest_first {
+            self.admit(&mut jobs, most, now);
+        }
+        if let Some(limited) = &mut self.limited {
+            while jobs.len() < most
+                && let Some(job) = limited.next(now)
+            {
+                jobs.push(job);
+            }
+        }
+        if !newest_first {
+            self.admit(&mut jobs, most, now);
+        }
+        jobs
+    }
+
+    /// Takes ready jobs that have the permits that they need. The others wait for theirs.
+    fn admit(&mut self, jobs: &mut Vec<J>, most: usize, now: BootInstant) {
+        let Some(limited) = self.limited.as_mut().filter(|_| self.ready.startable(now)) else {
+            return;
         };
-        while jobs.len() < most
-            && let Some(job) = limited.next(now)
-        {
-            jobs.push(job);
-        }
-        if !self.ready.startable(now) {
-            return jobs;
-        }
         while jobs.len() < most
             && let Some(job) = self.ready.take(1).pop()
         {
@@ -254,7 +266,6 @@ impl<J: WaitingJob> Lane<J> {
                 Admission::GoesBack(job, after) => self.deferred.push((job, after)),
             }
         }
-        jobs
     }
 
     /// Returns how many more messages are worth requesting under its own limits.
@@ -306,6 +317,7 @@ impl<J: WaitingJob> Lane<J> {
             .chain(self.held.expires())
             .chain(self.blocked.expires())
             .chain(limited.and_then(LimitedJobs::expires))
+            .chain((!self.deferred.is_empty()).then_some(now))
             .min()
     }
 

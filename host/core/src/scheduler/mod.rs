@@ -413,7 +413,8 @@ impl<J: WaitingJob> Scheduler<J> {
     /// Whether no job waits, is held or runs.
     pub fn is_at_rest(&self) -> bool {
         let kept = self.waiting() + self.held() + self.limited() + self.aside();
-        let kept = kept + self.overtaking.len();
+        let deferred: usize = self.lanes.active().map(|lane| lane.deferred.len()).sum();
+        let kept = kept + self.overtaking.len() + deferred;
         !self.has_workers() && kept == 0
     }
 }

@@ -46,6 +46,10 @@ struct OwnAccount {
     until: BootInstant,
     /// When they were renewed.
     renewed: BootInstant,
+    /// The earliest time of the next renewal, after one that failed.
+    renew_after: BootInstant,
+    /// Until when the store may keep permits that were given back in a request that failed.
+    untold_until: Option<BootInstant>,
     tokens: u32,
     tokens_until: BootInstant,
     /// The permits that it may go on using, because other processes wait.
@@ -53,6 +57,8 @@ struct OwnAccount {
     /// When it may be asked for again.
     ask_after: BootInstant,
     recent: RecentStarts,
+    /// Whether the store refused a start here when it was last asked for one.
+    is_refused: bool,
     /// The processes that had permits or waited when the store last answered.
     processes: u32,
     /// The permits of all processes when the store last answered.
@@ -103,6 +109,8 @@ struct WaitingStarts {
 struct OpenRequest {
     sent: BootInstant,
     accounts: Vec<AccountKey>,
+    /// How many of them, the first, belong to claims.
+    claimed: usize,
     claims: Vec<Needs>,
 }
 
@@ -182,11 +190,17 @@ impl Hand {
         self.is_away && self.when_away == WhenAway::Share
     }
 
-    /// Whether a message lacks a permit or a token of a limit without keys.
+    /// Whether a message lacks a permit or a token of a limit without keys, which the store refuses
+    /// or has not been asked for.
     #[must_use]
     pub fn lacks_common(&self, needs: &Needs, now: BootInstant) -> bool {
         let mut common = needs.iter().filter(|need| need.key.is_none());
-        common.any(|need| !self.has(need, now))
+        common.any(|need| !self.has(need, now) && self.may_be_refused(need))
+    }
+
+    fn may_be_refused(&self, need: &LimitNeed) -> bool {
+        let own = self.accounts.get(&key_of(need));
+        self.is_away || own.is_none_or(|own| own.is_refused || own.processes == 0)
     }
 
     fn use_up(&mut self, need: &LimitNeed, now: BootInstant) {
@@ -285,8 +299,12 @@ impl Hand {
         let mut asked = OpenRequest {
             sent: now,
             accounts: Vec::new(),
+            claimed: 0,
             claims: Vec::new(),
         };
+        let due = self.due_accounts(now);
+        // However many keys wait, permits of running attempts are renewed.
+        let most = MOST_ACCOUNTS - due.len().min(MOST_ACCOUNTS / 2);
         let mut claims = Vec::new();
         for needs in self.order.values() {
             if self.may_ask_at(needs) > now {
@@ -295,26 +313,27 @@ impl Hand {
             let new = self
                 .limiting(needs)
                 .filter(|need| !asked.accounts.contains(&key_of(need)));
-            if asked.accounts.len() + new.count() > MOST_ACCOUNTS {
+            if asked.accounts.len() + new.count() > most {
                 break;
             }
             claims.push(self.claim(needs, &mut asked));
         }
         self.last_in_order(&asked.claims);
         let claimed = asked.accounts.len();
-        let due = self.accounts.iter().filter(|(_, own)| own.is_due(now));
-        for (key, own) in due {
-            let known = asked.accounts.iter().position(|other| other == key);
+        asked.claimed = claimed;
+        for key in due {
+            let owed = self.accounts.get(&key).map_or(0, |own| own.owed);
+            let known = asked.accounts.iter().position(|other| *other == key);
             if known.is_none() && asked.accounts.len() == MOST_ACCOUNTS {
                 break;
             }
             let at = known.unwrap_or_else(|| {
-                asked.accounts.push(key.clone());
+                asked.accounts.push(key);
                 asked.accounts.len() - 1
             });
-            if own.owed > 0 {
+            if owed > 0 {
                 claims.push(StartClaim {
-                    needs: vec![(at, own.owed)],
+                    needs: vec![(at, owed)],
                     count: 1,
                 });
             }
@@ -346,12 +365,26 @@ impl Hand {
         Some(request)
     }
 
+    /// Returns the accounts of which something is to be told to the store now: first what has been
+    /// due longest, and in the same order in each simulation.
+    fn due_accounts(&self, now: BootInstant) -> Vec<AccountKey> {
+        let due = self.accounts.iter().filter_map(|(key, own)| {
+            let at = own.due().filter(|at| *at <= now)?;
+            Some((at, key.clone()))
+        });
+        let mut due: Vec<(BootInstant, AccountKey)> = due.collect();
+        due.sort_unstable();
+        due.into_iter().map(|(_, key)| key).collect()
+    }
+
     /// Makes all permits that are not in use due to go back. Call it once nothing starts any more,
     /// and no request is made but by the caller.
     pub fn leave(&mut self) {
-        self.asked = None;
+        // The answer to a request under way does not arrive any more.
+        self.failed(BootInstant::default());
         for own in self.accounts.values_mut() {
             own.idle_since = BootInstant::default();
+            own.renew_after = BootInstant::default();
         }
     }
 
@@ -407,15 +440,19 @@ impl Hand {
         };
         self.is_away = false;
         self.claim_after = now + PACE;
-        for (key, state) in asked.accounts.iter().zip(&grant.accounts) {
+        for (at, (key, state)) in asked.accounts.iter().zip(&grant.accounts).enumerate() {
             let own = self.accounts.entry(key.clone()).or_default();
             own.held = state.held;
             own.processes = state.processes;
             own.used = state.used;
             own.share = state.share;
+            if at < asked.claimed {
+                own.is_refused = state.retry_after.is_some();
+            }
             // The store counts from a later moment than this process.
             own.until = asked.sent + LEASE;
             own.renewed = now;
+            own.untold_until = None;
             own.ask_after = now + state.retry_after.unwrap_or_default();
         }
         let mut granted = Vec::new();
@@ -448,7 +485,12 @@ impl Hand {
         for key in asked.accounts {
             let own = self.accounts.entry(key).or_default();
             own.ask_after = again;
-            own.renewed = own.renewed.max(again);
+            own.renew_after = again;
+            // The store may not know what was given back, or what it granted has not arrived.
+            own.untold_until = match own.untold_until {
+                None => Some(again + LEASE),
+                Some(until) => Some(until).filter(|until| *until > again),
+            };
         }
     }
 
@@ -528,7 +570,8 @@ impl Hand {
             .flat_map(|needs| needs.iter().map(key_of))
             .collect();
         self.accounts.retain(|key, own| {
-            own.held + own.in_use + own.tokens + own.owed > 0 || waiting.contains(key)
+            let has_any = own.held + own.in_use + own.tokens + own.owed > 0;
+            has_any || own.untold_until.is_some() || waiting.contains(key)
         });
     }
 }
@@ -572,22 +615,26 @@ impl OwnAccount {
         permits && starts
     }
 
-    /// When something is to be told to the store: a renewal, permits to give back, or what a limit
-    /// in shadow mode let pass.
+    /// When something is to be told to the store: a renewal, permits to give back, also in a request
+    /// that failed, or what a limit in shadow mode let pass.
     fn due(&self) -> Option<BootInstant> {
         if self.owed > 0 {
-            return Some(self.renewed + IDLE);
+            return Some((self.renewed + IDLE).max(self.renew_after));
+        }
+        if self.untold_until.is_some() {
+            return Some(self.renew_after);
         }
         if self.held == 0 {
             return None;
         }
         let renewal = self.renewed + RENEW;
         let idle = self.held > self.in_use;
-        Some(if idle {
+        let due = if idle {
             renewal.min(self.idle_since + IDLE)
         } else {
             renewal
-        })
+        };
+        Some(due.max(self.renew_after))
     }
 
     fn is_due(&self, now: BootInstant) -> bool {

@@ -127,6 +127,55 @@ fn attempts_stop_before_their_permits_end() {
 }
 
 #[test]
+fn renewal_that_failed_is_tried_again_before_attempts_stop() {
+    let mut store = Store::default();
+    let mut hand = Hand::new("p".into(), vec![limit("l", FIVE, false)], WhenAway::Closed);
+    let one = needs(&[(0, None, 1)]);
+    hand.wait(&one, at(0));
+    store.serve(&mut hand, 0);
+    hand.wait_no_more(&one);
+    assert!(hand.start(&one, at(0)));
+    assert!(hand.ask(at(5_000)).is_some());
+    hand.failed(at(8_200));
+    assert_eq!(hand.next_request(), Some(at(8_200)));
+    store.serve(&mut hand, 8_200);
+    assert!(!hand.must_stop(&one, at(20_000)));
+}
+
+#[test]
+fn permits_given_back_in_vain_are_given_back_again() {
+    let mut store = Store::default();
+    let mut hand = Hand::new("p".into(), vec![limit("l", FIVE, false)], WhenAway::Closed);
+    let one = needs(&[(0, None, 1)]);
+    hand.wait(&one, at(0));
+    store.serve(&mut hand, 0);
+    hand.wait_no_more(&one);
+    assert!(hand.ask(at(1_000)).is_some(), "it is idle");
+    hand.failed(at(1_200));
+    store.serve(&mut hand, 1_200);
+    assert!(store.0["l"].holders.is_empty());
+    assert_eq!(hand.next_request(), None);
+}
+
+#[test]
+fn many_keys_that_wait_keep_no_permit_from_being_renewed() {
+    let mut store = Store::default();
+    let mut hand = Hand::new("p".into(), vec![limit("l", FIVE, true)], WhenAway::Closed);
+    let first = needs(&[(0, Some("first"), 1)]);
+    hand.wait(&first, at(0));
+    store.serve(&mut hand, 0);
+    hand.wait_no_more(&first);
+    assert!(hand.start(&first, at(0)));
+    for number in 0..2 * MOST_ACCOUNTS {
+        hand.wait(&needs(&[(0, Some(&format!("k{number}")), 1)]), at(1_000));
+    }
+    let request = hand.ask(at(5_000)).expect("many wait");
+    assert_eq!(request.accounts.len(), MOST_ACCOUNTS);
+    let renews = |account: &LimitAccount| account.record == "l/first";
+    assert!(request.accounts.iter().any(renews));
+}
+
+#[test]
 fn tokens_end_a_second_after_they_were_asked_for() {
     let numbers = LimitNumbers {
         concurrency: None,

@@ -16,7 +16,7 @@ use crate::error_kind::{CallError, ErrorKind};
 use crate::message::Message;
 use crate::telemetry::log_throttle::LogThrottle;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -31,6 +31,10 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// The keys of a limit in a summary.
 const MOST_SUMMARY_KEYS: usize = 5;
+/// The maximum number of messages of one queue that wait for limits, if nothing else is set.
+const MOST_WAITING: usize = 1000;
+/// The maximum time that a message waits for limits, if nothing else is set.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// The limits of a process, shared by its routes.
 #[derive(Debug)]
@@ -42,12 +46,17 @@ pub struct Fleet {
     wanted: Notify,
     /// Changes when messages that wait may start.
     granted: watch::Sender<u64>,
+    /// The maximum number of messages of one queue that wait in this process.
+    most_waiting: usize,
+    /// The maximum time that a message waits in this process.
+    longest_wait: Duration,
 }
 
 #[derive(Debug)]
 struct FleetState {
     hand: Hand,
-    running: HashMap<u64, (Needs, CancellationToken)>,
+    /// By their numbers, so that they are stopped in the same order in each simulation.
+    running: BTreeMap<u64, (Needs, CancellationToken)>,
     numbered: u64,
 }
 
@@ -110,13 +119,36 @@ impl Fleet {
         Self {
             state: Mutex::new(FleetState {
                 hand: Hand::new(process, limits.clone(), when_away),
-                running: HashMap::new(),
+                running: BTreeMap::new(),
                 numbered: 0,
             }),
             limits,
             wanted: Notify::new(),
             granted: watch::Sender::new(0),
+            most_waiting: MOST_WAITING,
+            longest_wait: LONGEST_WAIT,
         }
+    }
+
+    /// Sets how many messages of one queue wait for limits, and for how long, at most. Others go
+    /// back to their queue for a while.
+    #[must_use]
+    pub fn with_waits(self, most_waiting: usize, longest_wait: Duration) -> Self {
+        Self {
+            most_waiting,
+            longest_wait,
+            ..self
+        }
+    }
+
+    /// Returns the maximum number of messages of one queue that wait.
+    pub(crate) fn most_waiting(&self) -> usize {
+        self.most_waiting
+    }
+
+    /// Returns the maximum time that a message waits.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        self.longest_wait
     }
 
     /// Returns the permits of a message if they are in hand.

@@ -5,6 +5,7 @@ use super::super::{RecordChange, Snapshot};
 use super::*;
 use crate::clock::Timestamp;
 use crate::clock::simulated::{self, Simulation};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A store in memory that can be away.

@@ -137,13 +137,20 @@ pub fn decide(
 /// Grants as many starts of a claim as all its limits allow.
 fn settle(open: &mut [OpenAccount<'_>], claim: &StartClaim) -> u32 {
     let needs = claim.needs.iter();
-    let allowed = needs.map(|(at, weight)| open[*at].allows(*weight));
-    let most = allowed.min().unwrap_or(u32::MAX);
+    let allowed: Vec<u32> = needs
+        .map(|(at, weight)| open[*at].allows(*weight))
+        .collect();
+    let most = allowed.iter().copied().min().unwrap_or(u32::MAX);
     let granted = most.min(claim.count);
-    for &(at, weight) in &claim.needs {
+    // All limits of a claim have the same order of processes. Otherwise two processes that need the
+    // same two limits could each be first at one of them, and neither would start.
+    let since = claim.needs.iter().map(|(at, _)| open[*at].since).min();
+    for (&(at, weight), allowed) in claim.needs.iter().zip(allowed) {
         open[at].take(granted, weight);
-        if granted < claim.count {
-            open[at].refuse(weight);
+        // Only where it lacks something: a start that waits for its key keeps nothing of another
+        // limit from those that could start.
+        if allowed < claim.count {
+            open[at].refuse(weight, since);
         }
     }
     granted
@@ -164,6 +171,8 @@ struct OpenAccount<'a> {
     share: Option<u32>,
     /// The needs of the first refused start.
     refused: Option<u32>,
+    /// Since when this process waits, if it does.
+    since: u64,
 }
 
 impl<'a> OpenAccount<'a> {
@@ -186,7 +195,7 @@ impl<'a> OpenAccount<'a> {
         record.drop_ended(now);
         let mut own = record.holders.remove(&request.holder).unwrap_or_default();
         own.held = account.keep;
-        let since = own.wait.map_or(u64::MAX, |wait| wait.since);
+        let waits_since = own.wait.map_or(u64::MAX, |wait| wait.since);
         let others = record.holders.values().map(|other| other.held).sum();
         let claimants = u32::try_from(record.holders.len() + 1).unwrap_or(u32::MAX);
         let fair = account.numbers.concurrency.map(|most| most / claimants);
@@ -197,7 +206,7 @@ impl<'a> OpenAccount<'a> {
         });
         let reserved = starved
             .clone()
-            .filter(|wait| wait.since < since)
+            .filter(|wait| wait.since < waits_since)
             .map(|wait| wait.needs)
             .sum();
         let share = if starved.count() > 0 { fair } else { None };
@@ -210,6 +219,7 @@ impl<'a> OpenAccount<'a> {
             reserved,
             share,
             refused: None,
+            since: waits_since.min(now),
         }
     }
 
@@ -252,15 +262,16 @@ impl<'a> OpenAccount<'a> {
         }
     }
 
-    fn refuse(&mut self, weight: u32) {
+    fn refuse(&mut self, weight: u32, since: Option<u64>) {
         self.refused.get_or_insert(weight.max(1));
+        self.since = self.since.min(since.unwrap_or(u64::MAX));
     }
 
     fn close(mut self, request: &Request) -> (LimitRecord, AccountState) {
         let retry_after = self.refused.map(|needs| self.retry_after(needs));
         self.own.wait = self.refused.zip(retry_after).map(|(needs, after)| Wait {
             needs,
-            since: self.own.wait.map_or(self.now, |wait| wait.since),
+            since: self.since,
             until: later(self.now, after + GRACE),
         });
         self.own.until = later(self.now, request.lease);

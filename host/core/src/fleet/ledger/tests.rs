@@ -144,6 +144,42 @@ fn process_that_waits_gets_its_turn() {
     assert_eq!(store.one("c", one, (0, 1), 5_000).0, 1);
 }
 
+/// Each had waited longer at one of them, and kept it for the other process.
+#[test]
+fn processes_that_wait_for_the_same_limits_have_one_order() {
+    let mut store = Store::default();
+    let numbers = concurrency(1);
+    assert_eq!(store.one("holder", numbers, (0, 1), 0).0, 1);
+    let other = request("holder", &[("m", numbers, 0)], &[(&[(0, 1)], 1)]);
+    assert_eq!(store.ask(&other, 0).claims, [1]);
+    assert_eq!(store.one("a", numbers, (0, 1), 10).0, 0);
+    let both: &[(usize, u32)] = &[(0, 1), (1, 1)];
+    let accounts = [("l", numbers, 0), ("m", numbers, 0)];
+    let only_m = request("b", &[("m", numbers, 0)], &[(&[(0, 1)], 1)]);
+    assert_eq!(store.ask(&only_m, 5).claims, [0]);
+    for holder in ["a", "b"] {
+        assert_eq!(
+            store
+                .ask(&request(holder, &accounts, &[(both, 1)]), 20)
+                .claims,
+            [0]
+        );
+    }
+    // The holder gives both back.
+    assert_eq!(
+        store.ask(&request("holder", &accounts, &[]), 30).accounts[0].held,
+        0
+    );
+    let mut granted = 0;
+    for round in 0..3 {
+        for holder in ["a", "b"] {
+            let request = request(holder, &accounts, &[(both, 1)]);
+            granted += store.ask(&request, 100 + 250 * round).claims[0];
+        }
+    }
+    assert!(granted > 0, "they wait for each other");
+}
+
 #[test]
 fn heavy_start_is_not_passed_for_ever() {
     let mut store = Store::default();

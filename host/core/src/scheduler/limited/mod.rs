@@ -10,12 +10,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The maximum number of jobs that wait here. Further ones go back to their queue for a while.
-pub(super) const MOST: usize = 1000;
-/// The maximum number of bytes of the jobs that wait here.
+/// The maximum number of bytes of the jobs that wait here. Further jobs go back to their queue for a
+/// while.
 const MOST_BYTES: u64 = 32 << 20;
-/// The maximum time that a job waits here. Then it goes back to its queue for a while.
-const LONGEST: Duration = Duration::from_secs(300);
 /// The time for which a job goes back to its queue.
 const AGAIN: Duration = Duration::from_secs(5);
 /// The interval of checks for jobs that have waited for too long.
@@ -106,6 +103,11 @@ impl<J: WaitingJob> LimitedJobs<J> {
         self.count
     }
 
+    /// Returns the permits of the route that jobs here do not take from others.
+    pub(super) fn spare(&self) -> usize {
+        self.count.min(self.fleet.most_waiting())
+    }
+
     /// Records that permits or tokens may be there.
     pub(super) fn changed(&mut self) {
         self.may_start = self.count > 0;
@@ -156,7 +158,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
             return Admission::Starts(job);
         }
         self.lacks_common = self.fleet.lacks_common(&needs, now);
-        let is_full = self.count >= MOST || self.bytes >= MOST_BYTES;
+        let is_full = self.count >= self.fleet.most_waiting() || self.bytes >= MOST_BYTES;
         if is_full && self.may_go_back && job.may_be_given_back() {
             return Admission::GoesBack(job, AGAIN);
         }
@@ -188,6 +190,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
             let needs = self.turns.pop_front()?;
             self.turns.push_back(needs.clone());
             let Some(permit) = self.fleet.start(&needs, now) else {
+                self.lacks_common = self.fleet.lacks_common(&needs, now);
                 continue;
             };
             let line = self.lines.get_mut(&needs)?;
@@ -210,7 +213,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
 
     /// Returns the jobs that wait.
     pub(super) fn iter(&self) -> impl Iterator<Item = &J> {
-        let lines = self.lines.values();
+        let lines = self.turns.iter().filter_map(|needs| self.lines.get(needs));
         lines.flat_map(|line| line.iter().map(|entry| &entry.job))
     }
 
@@ -221,7 +224,11 @@ impl<J: WaitingJob> LimitedJobs<J> {
 
     fn take_out(&mut self, take: impl Fn(&mut ReadyLine<J>) -> Vec<J>) -> Vec<J> {
         let mut out = Vec::new();
-        for (needs, line) in &mut self.lines {
+        // In the order of their turns, so that it is the same in each simulation.
+        for needs in &self.turns {
+            let Some(line) = self.lines.get_mut(needs) else {
+                continue;
+            };
             for job in take(line) {
                 self.count -= 1;
                 self.bytes = self.bytes.saturating_sub(job.held_bytes());
@@ -261,10 +268,11 @@ impl<J: WaitingJob> LimitedJobs<J> {
             return Vec::new();
         }
         self.look = now + LOOK;
+        let longest = self.fleet.longest_wait();
         let out = self.take_out(|line| {
             let old = line
                 .iter()
-                .take_while(|entry| entry.since.is_some_and(|since| since + LONGEST <= now));
+                .take_while(|entry| entry.since.is_some_and(|since| since + longest <= now));
             let old = line.take(old.count());
             let (out, kept) = old.into_iter().partition(WaitingJob::may_be_given_back);
             line.resume(kept);

@@ -1,12 +1,13 @@
 //! Enforces the order of groups on a queue that does not keep it: its lane passes the jobs of a
 //! group on in turns. Pure: `now` is an argument.
 
+use super::Scheduler;
 use super::blocked::ReleaseResult;
 use super::group_order::GroupOrder;
 use super::lane::Lane;
+use super::limited::LimitedJobs;
 use super::ready::WaitingJob;
 use super::start::MessageFate;
-use super::{Scheduler, limited};
 use crate::clock::BootInstant;
 use std::time::Duration;
 
@@ -48,10 +49,33 @@ impl<J: WaitingJob> Lane<J> {
         let (Some(turns), Some(group)) = (&mut self.turns, group) else {
             return self.ready.arrive(vec![job], now);
         };
-        if turns.arrive(job, attempt, now) && !self.ready.is_busy(&group) {
-            turns.take_back(self.ready.behind(&group));
+        if turns.arrive(job, attempt, now) {
+            self.recall(&group);
         }
         self.next_turn(&group, now);
+    }
+
+    /// Takes back the messages of a group that were handed on and have not begun, because another
+    /// comes first.
+    fn recall(&mut self, group: &str) {
+        let unbegun = self.unbegun(group);
+        if let Some(turns) = &mut self.turns {
+            turns.take_back(unbegun);
+        }
+    }
+
+    /// Takes out the messages of a group that wait for a worker or for limits of the fleet.
+    fn unbegun(&mut self, group: &str) -> Vec<J> {
+        let limited = self.limited.as_mut();
+        let of_group = |job: &J| job.group() == Some(group);
+        let mut out = limited.map_or_else(Vec::new, |limited| limited.extract(of_group));
+        if !out.is_empty() {
+            self.ready.freed(group);
+        }
+        if !self.ready.is_busy(group) {
+            out.extend(self.ready.behind(group));
+        }
+        out
     }
 
     /// Makes the next job of a group wait for a worker, if it is its turn.
@@ -110,8 +134,9 @@ impl<J: WaitingJob> Lane<J> {
     pub(super) fn wait_for(&mut self, job: &J) {
         let Some(group) = job.group() else { return };
         self.blocked.wait_for(group, job.id());
+        let behind = self.unbegun(group);
         if !self.ready.is_busy(group) {
-            self.blocked.append(group, self.ready.behind(group));
+            self.blocked.append(group, behind);
         }
     }
 
@@ -147,7 +172,7 @@ impl<J: WaitingJob> Scheduler<J> {
                 lane.keep_at_most(most);
                 let blocked = lane.blocked.len().min(most);
                 // More wait for limits than can start, so that they delay no others.
-                let limited = lane.limited().min(limited::MOST);
+                let limited = lane.limited.as_ref().map_or(0, LimitedJobs::spare);
                 blocked + limited + lane.turns.as_ref().map_or(0, GroupOrder::spare)
             })
             .sum()
@@ -189,9 +214,8 @@ impl<J: WaitingJob> Scheduler<J> {
         if let Some(turns) = &mut lane.turns
             && turns.passed_by(job, now)
             && let Some(group) = job.group()
-            && !lane.ready.is_busy(group)
         {
-            turns.take_back(lane.ready.behind(group));
+            lane.recall(group);
         }
     }
 
