@@ -90,12 +90,10 @@ const KEY_GAUGES: [KeyGauge; 3] = [
 pub struct Limits(pub Option<Arc<Fleet>>);
 
 impl Limits {
-    /// Returns all metrics of all limits.
+    /// Returns all metrics of all limits; without samples if there are none.
     pub fn families(&self) -> Vec<MetricFamily> {
-        let Some(fleet) = &self.0 else {
-            return Vec::new();
-        };
-        let all = fleet.figures(MOST_KEYS);
+        let fleet = self.0.as_ref();
+        let all = fleet.map_or_else(Vec::new, |fleet| fleet.figures(MOST_KEYS));
         let taken = all.iter().map(|of| {
             let value = MetricValue::Count(of.taken);
             MetricSample::new([of.name.as_str()], value)
