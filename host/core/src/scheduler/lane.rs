@@ -254,7 +254,7 @@ impl<J: WaitingJob> Lane<J> {
 
     /// Takes ready jobs that have the permits that they need. The others wait for theirs.
     fn admit(&mut self, jobs: &mut Vec<J>, most: usize, now: BootInstant) {
-        let Some(limited) = self.limited.as_mut().filter(|_| self.ready.startable(now)) else {
+        let (Some(limited), true) = (&mut self.limited, self.ready.startable(now)) else {
             return;
         };
         while jobs.len() < most

@@ -275,6 +275,7 @@ mod tests {
                 (EventKind::Released, Some(ReasonKind::Filtered)),
                 (EventKind::Released, Some(ReasonKind::NotAttempted)),
                 (EventKind::Released, Some(ReasonKind::NotAttempted)),
+                (EventKind::Released, Some(ReasonKind::NotAttempted)),
                 (EventKind::Abandoned, Some(ReasonKind::Interrupted)),
                 (EventKind::Abandoned, Some(ReasonKind::Stopped)),
             ]

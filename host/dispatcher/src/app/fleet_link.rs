@@ -132,7 +132,7 @@ impl FleetLink {
         let _ = self.limits.set(limits);
     }
 
-    /// Returns what messages of a route with these limits may use together, whatever their keys are.
+    /// Returns what messages of a route with these limits may use together, with any keys.
     pub(crate) fn common(&self, limits: &[usize]) -> LimitNumbers {
         let fleet = self.limits.get();
         fleet.map(|fleet| fleet.common(limits)).unwrap_or_default()

@@ -48,7 +48,8 @@ struct OwnAccount {
     renewed: BootInstant,
     /// The earliest time of the next renewal, after one that failed.
     renew_after: BootInstant,
-    /// Until when the store may keep permits that were given back in a request that failed.
+    /// The time until which the store may keep permits that were given back in a request that
+    /// failed.
     untold_until: Option<BootInstant>,
     tokens: u32,
     tokens_until: BootInstant,
@@ -531,8 +532,8 @@ impl Hand {
             .collect()
     }
 
-    /// Returns how many messages with these limits may run and start together, whatever their keys
-    /// are: the least of the limits without keys.
+    /// Returns how many messages with these limits may run and start together, with any
+    /// keys: the least of the limits without keys.
     #[must_use]
     pub fn common(&self, limits: &[usize]) -> LimitNumbers {
         let mut common = LimitNumbers::default();

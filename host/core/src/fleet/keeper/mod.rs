@@ -55,7 +55,7 @@ pub struct Fleet {
 #[derive(Debug)]
 struct FleetState {
     hand: Hand,
-    /// By their numbers, so that they are stopped in the same order in each simulation.
+    /// The running messages by their numbers, so that they are stopped in the same order in each simulation.
     running: BTreeMap<u64, (Needs, CancellationToken)>,
     numbered: u64,
 }
@@ -187,8 +187,8 @@ impl Fleet {
         self.changed();
     }
 
-    /// Returns how many messages with these limits may run and start together, whatever their keys
-    /// are: the least of the limits without keys.
+    /// Returns how many messages with these limits may run and start together, with any
+    /// keys: the least of the limits without keys.
     #[must_use]
     pub fn common(&self, limits: &[usize]) -> LimitNumbers {
         self.state.lock().hand.common(limits)

@@ -184,8 +184,10 @@ fn process_that_leaves_gives_its_permits_back_at_once() {
         let store = Arc::new(MemoryStore::default());
         let here = fleet("a", 1, WhenAway::Closed);
         let keeping = tokio::spawn(keep(here.clone(), store.clone()));
-        drop(permit(&here).await);
+        let held = permit(&here).await;
+        sleep(5).await;
         keeping.abort();
+        drop(held);
         leave(&here, &*store).await;
         let records = store.records.lock().clone();
         assert!(!records["api"].contains("\"held\":1"), "{records:?}");

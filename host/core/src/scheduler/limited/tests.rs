@@ -116,7 +116,9 @@ fn jobs_that_need_the_same_start_in_their_order() {
     let first = world.jobs.next(at(20)).expect("a permit is granted");
     let second = world.jobs.next(at(20)).expect("another one is granted");
     assert_eq!((first.number, second.number), (1, 2));
-    assert!(world.jobs.next(at(20)).is_none() && world.jobs.is_closed());
+    assert!(!world.jobs.is_closed(), "the third was not refused yet");
+    world.ask(at(40));
+    assert!(world.jobs.next(at(40)).is_none() && world.jobs.is_closed());
     assert!(!world.jobs.may_start());
     assert!(
         world.waits(job(4, None), at(20)),

@@ -67,8 +67,9 @@ impl<J: WaitingJob> Lane<J> {
     /// Takes out the messages of a group that wait for a worker or for limits of the fleet.
     fn unbegun(&mut self, group: &str) -> Vec<J> {
         let limited = self.limited.as_mut();
-        let of_group = |job: &J| job.group() == Some(group);
-        let mut out = limited.map_or_else(Vec::new, |limited| limited.extract(of_group));
+        let mut out = limited.map_or_else(Vec::new, |limited| {
+            limited.extract(|job| job.group() == Some(group))
+        });
         if !out.is_empty() {
             self.ready.freed(group);
         }

@@ -167,7 +167,7 @@ pub const QUEUE_METRICS: [QueueMetric; 15] = [
     ),
     QueueMetric::count(
         "queue_messages_deferred",
-        Some("Deferrals"),
+        None,
         "Messages that went back to the queue for a few seconds because too many waited for limits.",
         |of| of.deferred,
     ),
