@@ -64,7 +64,7 @@ pub(crate) struct Process {
     workers: Arc<Mutex<JoinSet<()>>>,
 }
 
-/// What keeps its permits of the limits that hold for all processes.
+/// The keeper of its permits of the limits that hold for all processes.
 struct KeptLimits {
     fleet: Arc<Fleet>,
     store: Arc<LimitStore>,

@@ -120,6 +120,9 @@ fn messages_of_a_kept_data_folder_are_handled() {
     }
     let current = current_formats();
     for (file, format) in formats(folder.path()) {
+        if file.starts_with("fleet-") {
+            continue; // only a run opens it
+        }
         assert_eq!(current.get(&file), Some(&format), "{file}, from {before:?}");
     }
 }

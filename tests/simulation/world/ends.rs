@@ -354,7 +354,9 @@ impl World {
                     || self.is_behind_an_open_one(life, one.message)
                     || self.is_behind_an_older_one(delivery)
                     || self.is_behind_a_lost_one(delivery);
-                right(may && after.is_zero(), "released-a-throttled-one")
+                // What was resumed may have waited for limits for too long.
+                let may = (may && after.is_zero()) || self.may_be_deferred(delivery, *after);
+                right(may, "released-a-throttled-one")
             }
             (Outcome::DeadLetter(_), Some(WorldAnswer::Kept)) => {
                 Err("dead-lettered-while-throttled")

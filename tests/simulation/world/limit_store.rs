@@ -59,7 +59,7 @@ pub(crate) struct LimitStore {
     pub life: usize,
 }
 
-/// What the network does to one call.
+/// The fate of one call on the network.
 #[derive(Debug, Clone, Copy)]
 struct StoreCall {
     to: Duration,

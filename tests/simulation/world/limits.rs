@@ -15,8 +15,8 @@ const LEASE: Duration = Duration::from_secs(15);
 /// A process that hears nothing from the store keeps its permits at least this long after the start
 /// of the read of its last request that was answered.
 const STAYS: Duration = Duration::from_secs(10);
-/// So many calls in vain precede the end of permits: one may take 3 seconds.
-const TRIES: u32 = 2;
+/// So many calls in vain precede the end of permits, since a request about any limit was answered.
+const TRIES: u32 = 1;
 /// A message whose limits are free starts within this: the longest time for which a process that has
 /// crashed leaves permits behind, and for which another waits before it asks again.
 const STARTS_WITHIN: Duration = Duration::from_secs(40);
@@ -26,7 +26,7 @@ const DEFERRED: (Duration, Duration) = (Duration::from_secs(5), Duration::from_s
 /// A limit, and one of its keys.
 pub(crate) type LimitAccount = (usize, Option<u16>);
 
-/// What is known of limits.
+/// The state of limits.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     pub records: StoredRecords,
@@ -56,12 +56,12 @@ impl LimitPlan {
     }
 }
 
-/// What a message says of its weight.
+/// The weight that a message names.
 pub(crate) fn size(message: usize) -> u32 {
     1 + u32::try_from(message / 2 % 3).unwrap_or_default()
 }
 
-/// What a message says of its key under a limit, among so many.
+/// The key that a message names for a limit, among so many.
 fn key(message: usize, keys: u16) -> u16 {
     u16::try_from(message % usize::from(keys)).unwrap_or_default()
 }
@@ -95,7 +95,7 @@ impl World {
         plan.map_or(&[], |plan| plan.limits.as_slice())
     }
 
-    /// What a message takes of each limit.
+    /// The accounts that a message needs, with its weight under each.
     fn needs(&self, message: usize) -> Vec<(LimitAccount, u32)> {
         let plans = self.limit_plans().iter().enumerate();
         plans
@@ -106,7 +106,7 @@ impl World {
             .collect()
     }
 
-    /// What a message says of its keys.
+    /// The keys that a message names, each with its limit.
     pub(crate) fn keys(&self, message: usize) -> Vec<(usize, u16)> {
         let plans = self.limit_plans().iter().enumerate();
         plans

@@ -318,8 +318,8 @@ impl<J: WaitingJob> Scheduler<J> {
         self.has_limits = true;
         for lane in self.lanes.iter_mut() {
             let sequence = lane.rules.sequence;
-            let may_go_back = !lane.ready.is_ordered();
-            lane.limited = Some(LimitedJobs::new(fleet.clone(), sequence, may_go_back));
+            let keeps_groups = lane.ready.is_ordered();
+            lane.limited = Some(LimitedJobs::new(fleet.clone(), sequence, keeps_groups));
         }
     }
 

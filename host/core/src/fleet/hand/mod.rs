@@ -51,6 +51,8 @@ struct OwnAccount {
     /// The time until which the store may keep permits that were given back in a request that
     /// failed.
     untold_until: Option<BootInstant>,
+    /// Whether nothing starts here any more, so that permits not in use go back at once.
+    is_leaving: bool,
     tokens: u32,
     tokens_until: BootInstant,
     /// The permits that it may go on using, because other processes wait.
@@ -181,13 +183,16 @@ impl Hand {
         if self.shares_out() {
             return own.has_share(&numbers, need.weight, now);
         }
-        let permits = numbers.concurrency.is_none() || own.has_permits(need.weight, now);
+        let permits = numbers
+            .concurrency
+            .is_none_or(|most| own.has_permits(most, need.weight, now));
         let tokens = numbers.rate.is_none() || own.has_tokens(need.weight, now);
         permits && tokens
     }
 
     /// Whether starts do not need the store, because it is away.
-    fn shares_out(&self) -> bool {
+    #[must_use]
+    pub fn shares_out(&self) -> bool {
         self.is_away && self.when_away == WhenAway::Share
     }
 
@@ -200,8 +205,13 @@ impl Hand {
     }
 
     fn may_be_refused(&self, need: &LimitNeed) -> bool {
-        let own = self.accounts.get(&key_of(need));
-        self.is_away || own.is_none_or(|own| own.is_refused || own.processes == 0)
+        let key = key_of(need);
+        let most = self.numbers(&key).concurrency.unwrap_or(u32::MAX);
+        let Some(own) = self.accounts.get(&key) else {
+            return true;
+        };
+        let is_full = own.used.saturating_add(need.weight) > most;
+        self.is_away || own.is_refused || own.processes == 0 || is_full
     }
 
     fn use_up(&mut self, need: &LimitNeed, now: BootInstant) {
@@ -214,8 +224,8 @@ impl Hand {
         if is_shadow {
             own.owed = own.owed.saturating_add(need.weight);
         }
+        own.in_use += need.weight;
         if numbers.concurrency.is_some() {
-            own.in_use += need.weight;
             own.fresh = own.fresh.saturating_sub(need.weight);
         }
         if numbers.rate.is_some() {
@@ -228,9 +238,7 @@ impl Hand {
         for need in needs.iter() {
             let key = key_of(need);
             let numbers = self.numbers(&key);
-            if numbers.concurrency.is_none() {
-                continue;
-            }
+            // Live numbers may have changed since it started, so permits are always counted.
             if let Some(own) = self.accounts.get_mut(&key) {
                 own.in_use = own.in_use.saturating_sub(need.weight);
                 own.idle_since = now;
@@ -346,12 +354,17 @@ impl Hand {
             let limit = &self.limits[key.0];
             let own = self.accounts.entry(key.clone()).or_default();
             own.give_back(at < claimed, now);
+            let numbers = limit.numbers_of(key.1.as_deref());
+            if numbers.concurrency.is_some() {
+                // What started before the limit had this number counts as well.
+                own.held = own.held.max(own.in_use);
+            }
             if limit.shadow && own.is_due(now) {
                 own.held = own.in_use.saturating_sub(std::mem::take(&mut own.owed));
             }
             LimitAccount {
                 record: record_name(limit, key.1.as_deref()),
-                numbers: limit.numbers_of(key.1.as_deref()),
+                numbers,
                 keep: own.held,
                 shadow: limit.shadow,
             }
@@ -382,9 +395,9 @@ impl Hand {
     /// and no request is made but by the caller.
     pub fn leave(&mut self) {
         // The answer to a request under way does not arrive any more.
-        self.failed(BootInstant::default());
+        self.failed(false, BootInstant::default());
         for own in self.accounts.values_mut() {
-            own.idle_since = BootInstant::default();
+            own.is_leaving = true;
             own.renew_after = BootInstant::default();
         }
     }
@@ -478,11 +491,12 @@ impl Hand {
 
     /// Records that the request was not answered, whether it was carried out or not. It is asked
     /// again at `again`.
-    pub fn failed(&mut self, again: BootInstant) {
+    /// `is_away`: the store did not answer, so that a process may go on with its share.
+    pub fn failed(&mut self, is_away: bool, again: BootInstant) {
         let Some(asked) = self.asked.take() else {
             return;
         };
-        self.is_away = true;
+        self.is_away = is_away;
         for key in asked.accounts {
             let own = self.accounts.entry(key).or_default();
             own.ask_after = again;
@@ -500,7 +514,9 @@ impl Hand {
     pub fn must_stop(&self, needs: &Needs, now: BootInstant) -> bool {
         let mut limiting = self.limiting(needs);
         let ends = limiting.any(|need| {
-            let own = self.accounts.get(&key_of(need));
+            let key = key_of(need);
+            let counts = self.numbers(&key).concurrency.is_some();
+            let own = self.accounts.get(&key).filter(|own| counts && own.held > 0);
             own.is_some_and(|own| own.in_use > 0 && own.until <= now + STOP)
         });
         ends && !self.shares_out()
@@ -510,6 +526,10 @@ impl Hand {
     pub fn set_numbers(&mut self, numbers: impl Iterator<Item = LimitNumbers>) {
         for (limit, numbers) in self.limits.iter_mut().zip(numbers) {
             limit.numbers = numbers;
+        }
+        for own in self.accounts.values_mut() {
+            // The next request tells how much all processes use.
+            own.renewed = BootInstant::default();
         }
     }
 
@@ -586,11 +606,13 @@ fn record_name(limit: &Limit, key: Option<&str>) -> String {
 }
 
 impl OwnAccount {
-    fn has_permits(&self, weight: u32, now: BootInstant) -> bool {
+    fn has_permits(&self, most: u32, weight: u32, now: BootInstant) -> bool {
         let is_kept = self.until > now + STOP;
         let in_share = self.share.is_none_or(|share| self.in_use + weight <= share);
         let is_free = self.held >= self.in_use + weight;
-        is_kept && is_free && (in_share || self.fresh >= weight)
+        // A live number may be lower than what all processes use.
+        let is_within = self.used <= most && self.in_use + weight <= most;
+        is_kept && is_free && is_within && (in_share || self.fresh >= weight)
     }
 
     fn has_tokens(&self, weight: u32, now: BootInstant) -> bool {
@@ -628,6 +650,9 @@ impl OwnAccount {
         if self.held == 0 {
             return None;
         }
+        if self.is_leaving && self.held > self.in_use {
+            return Some(self.renew_after);
+        }
         let renewal = self.renewed + RENEW;
         let idle = self.held > self.in_use;
         let due = if idle {
@@ -646,9 +671,9 @@ impl OwnAccount {
     /// starts to come if others are asked for (`claims`); the rest after a second.
     fn give_back(&mut self, claims: bool, now: BootInstant) {
         self.recent.turn(now);
-        if self.idle_since + IDLE <= now {
+        if self.is_leaving || self.idle_since + IDLE <= now {
             self.fresh = 0;
-            self.held = self.in_use;
+            self.held = self.held.min(self.in_use);
             return;
         }
         if claims {

@@ -119,7 +119,7 @@ fn attempts_stop_before_their_permits_end() {
     assert!(hand.start(&one, at(0)));
     let request = hand.ask(at(5_000)).expect("a renewal");
     assert_eq!(request.accounts[0].keep, 1);
-    hand.failed(at(6_000));
+    hand.failed(true, at(6_000));
     assert!(!hand.must_stop(&one, at(12_999)));
     assert!(hand.must_stop(&one, at(13_000)));
     hand.ended(&one, at(13_000));
@@ -136,7 +136,7 @@ fn renewal_that_failed_is_tried_again_before_attempts_stop() {
     hand.wait_no_more(&one);
     assert!(hand.start(&one, at(0)));
     assert!(hand.ask(at(5_000)).is_some());
-    hand.failed(at(8_200));
+    hand.failed(true, at(8_200));
     assert_eq!(hand.next_request(), Some(at(8_200)));
     store.serve(&mut hand, 8_200);
     assert!(!hand.must_stop(&one, at(20_000)));
@@ -151,7 +151,7 @@ fn permits_given_back_in_vain_are_given_back_again() {
     store.serve(&mut hand, 0);
     hand.wait_no_more(&one);
     assert!(hand.ask(at(1_000)).is_some(), "it is idle");
-    hand.failed(at(1_200));
+    hand.failed(true, at(1_200));
     store.serve(&mut hand, 1_200);
     assert!(store.0["l"].holders.is_empty());
     assert_eq!(hand.next_request(), None);
@@ -308,7 +308,7 @@ proptest! {
                     // Carried out, and the answer is lost.
                     if let Some(request) = process.hand.ask(at(now)) {
                         let _ = store.ask(&request, now);
-                        process.hand.failed(at(now + 100));
+                        process.hand.failed(true, at(now + 100));
                     }
                 }
                 _ => {}
@@ -316,7 +316,7 @@ proptest! {
             for process in &mut processes {
                 if process.is_cut_off {
                     if process.hand.ask(at(now)).is_some() {
-                        process.hand.failed(at(now + 100));
+                        process.hand.failed(true, at(now + 100));
                     }
                 } else {
                     let _ = store.serve(&mut process.hand, now);

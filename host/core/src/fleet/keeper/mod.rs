@@ -244,6 +244,16 @@ impl Fleet {
         }
     }
 
+    /// Lets messages that wait start with a share of the limits, if the store is away.
+    fn share_out(&self) {
+        let state = self.state.lock();
+        let shares_out = state.hand.shares_out() && state.hand.has_waiting();
+        drop(state);
+        if shares_out {
+            self.changed();
+        }
+    }
+
     /// Takes the answer to a request.
     pub(crate) fn answered(&self, grant: &Grant, now: BootInstant) {
         let granted = self.state.lock().hand.answered(grant, now);
@@ -255,7 +265,8 @@ impl Fleet {
     /// Returns when `keep` must look again, and the request to make now.
     pub(crate) fn next(&self, now: BootInstant) -> (Option<BootInstant>, Option<Request>) {
         let mut state = self.state.lock();
-        let look = (!state.running.is_empty()).then(|| now + LOOK);
+        let looks = !state.running.is_empty() || state.hand.shares_out();
+        let look = looks.then(|| now + LOOK);
         let request = match state.hand.next_request() {
             Some(at) if at <= now => state.hand.ask(now),
             _ => None,
@@ -272,6 +283,7 @@ pub async fn keep(fleet: Arc<Fleet>, store: Arc<dyn FleetStore>) {
     loop {
         let wanted = fleet.wanted.notified();
         fleet.revoke(clock::now());
+        fleet.share_out();
         let (at, request) = fleet.next(clock::now());
         let Some(request) = request else {
             tokio::select! {
@@ -291,7 +303,8 @@ pub async fn keep(fleet: Arc<Fleet>, store: Arc<dyn FleetStore>) {
             Err(error) => {
                 failures += 1;
                 let wait = backoff::ceiling(WAITS.0, WAITS.1, failures);
-                fleet.state.lock().hand.failed(now + wait);
+                let is_away = error.kind == ErrorKind::Unreachable;
+                fleet.state.lock().hand.failed(is_away, now + wait);
                 if said.should_log(now) {
                     tracing::warn!(%error, "limits not renewed, retried; nothing that they limit starts meanwhile");
                 }

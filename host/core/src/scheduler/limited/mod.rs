@@ -13,8 +13,13 @@ use std::time::Duration;
 /// The maximum number of bytes of the jobs that wait here. Further jobs go back to their queue for a
 /// while.
 const MOST_BYTES: u64 = 32 << 20;
-/// The time for which a job goes back to its queue.
+/// The least time for which a job goes back to its queue.
 const AGAIN: Duration = Duration::from_secs(5);
+/// The interval at which jobs that went back come again, so that they keep no others from being
+/// received.
+const APART: Duration = Duration::from_millis(100);
+/// The most time for which a job goes back to its queue.
+const LONGEST_AGAIN: Duration = Duration::from_secs(900);
 /// The interval of checks for jobs that have waited for too long.
 const LOOK: Duration = Duration::from_secs(30);
 /// The most workers that are started at once for jobs that may start: each starts others.
@@ -26,8 +31,10 @@ const WORKERS: usize = 2;
 pub(super) struct LimitedJobs<J> {
     fleet: Arc<Fleet>,
     sequence: Sequence,
-    /// Whether jobs may go back to their queue.
-    may_go_back: bool,
+    /// Whether jobs of a group are kept in order, so that none of them may go back to the queue.
+    keeps_groups: bool,
+    /// When the last of the jobs that went back comes again.
+    comes_again: BootInstant,
     lines: HashMap<Needs, ReadyLine<J>>,
     /// The needs of the lines, each once.
     turns: VecDeque<Needs>,
@@ -80,13 +87,14 @@ pub(super) enum Admission<J> {
 }
 
 impl<J: WaitingJob> LimitedJobs<J> {
-    /// Creates an empty list of a queue whose jobs start in this order. `may_go_back`: jobs may go
-    /// back to their queue if too many wait, because their order does not count.
-    pub(super) fn new(fleet: Arc<Fleet>, sequence: Sequence, may_go_back: bool) -> Self {
+    /// Creates an empty list of a queue whose jobs start in this order.
+    /// `keeps_groups`: those of a group are kept in order.
+    pub(super) fn new(fleet: Arc<Fleet>, sequence: Sequence, keeps_groups: bool) -> Self {
         Self {
             fleet,
             sequence,
-            may_go_back,
+            keeps_groups,
+            comes_again: BootInstant::default(),
             lines: HashMap::new(),
             turns: VecDeque::new(),
             count: 0,
@@ -159,8 +167,8 @@ impl<J: WaitingJob> LimitedJobs<J> {
         }
         self.lacks_common = self.fleet.lacks_common(&needs, now);
         let is_full = self.count >= self.fleet.most_waiting() || self.bytes >= MOST_BYTES;
-        if is_full && self.may_go_back && job.may_be_given_back() {
-            return Admission::GoesBack(job, AGAIN);
+        if is_full && may_go_back(&job, self.keeps_groups) {
+            return Admission::GoesBack(job, self.again(now));
         }
         self.keep(needs, job, now);
         Admission::Waits
@@ -258,28 +266,43 @@ impl<J: WaitingJob> LimitedJobs<J> {
 
     /// Returns when `overdue` is worth a call.
     pub(super) fn attention(&self) -> Option<BootInstant> {
-        (self.count > 0 && self.may_go_back).then_some(self.look)
+        (self.count > 0).then_some(self.look)
     }
 
     /// Takes out the jobs that have waited for too long, with the time for which each goes back to
     /// its queue. A job that may not go back stays.
     pub(super) fn overdue(&mut self, now: BootInstant) -> Vec<(J, Duration)> {
-        if self.count == 0 || now < self.look || !self.may_go_back {
+        if self.count == 0 || now < self.look {
             return Vec::new();
         }
         self.look = now + LOOK;
-        let longest = self.fleet.longest_wait();
+        let (longest, keeps_groups) = (self.fleet.longest_wait(), self.keeps_groups);
         let out = self.take_out(|line| {
             let old = line
                 .iter()
                 .take_while(|entry| entry.since.is_some_and(|since| since + longest <= now));
             let old = line.take(old.count());
-            let (out, kept) = old.into_iter().partition(WaitingJob::may_be_given_back);
+            let (out, kept) = old
+                .into_iter()
+                .partition(|job| may_go_back(job, keeps_groups));
             line.resume(kept);
             out
         });
-        out.into_iter().map(|job| (job, AGAIN)).collect()
+        let out = out.into_iter();
+        out.map(|job| (job, self.again(now))).collect()
     }
+
+    /// Returns the time for which the next job goes back to its queue.
+    fn again(&mut self, now: BootInstant) -> Duration {
+        let longest = now + LONGEST_AGAIN;
+        self.comes_again = (self.comes_again + APART).max(now + AGAIN).min(longest);
+        self.comes_again.since(now)
+    }
+}
+
+/// Whether a job may go back to its queue without an attempt.
+fn may_go_back<J: WaitingJob>(job: &J, keeps_groups: bool) -> bool {
+    job.may_be_given_back() && !(keeps_groups && job.group().is_some())
 }
 
 #[cfg(test)]

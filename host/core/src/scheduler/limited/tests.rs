@@ -77,7 +77,7 @@ impl LimitedWorld {
         let limits = vec![limit("all", 2, None), limit("each", 1, Some(key))];
         let fleet = Arc::new(Fleet::new("p".to_owned(), limits, WhenAway::Closed));
         Self {
-            jobs: LimitedJobs::new(fleet.clone(), Sequence::Fifo, true),
+            jobs: LimitedJobs::new(fleet.clone(), Sequence::Fifo, false),
             fleet,
             records: HashMap::new(),
         }
