@@ -58,6 +58,8 @@ impl World {
             oldest.is_some_and(|oldest| oldest < sent(one))
         };
         let passed = waiting.iter().copied().find(|&one| passes(one));
+        // What is about to go back, because too many wait for limits, is passed.
+        let passed = passed.filter(|_| !self.too_many_wait(life, queue));
         if first {
             self.met.insert(MetCircumstances::NewestFirst);
         }

@@ -21,7 +21,7 @@ const TRIES: u32 = 1;
 /// crashed leaves permits behind, and for which another waits before it asks again.
 const STARTS_WITHIN: Duration = Duration::from_secs(40);
 /// A message that goes back because of limits comes again after at least and at most this.
-const DEFERRED: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
+const DEFERRED: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(100));
 
 /// A limit, and one of its keys.
 pub(crate) type LimitAccount = (usize, Option<u16>);
@@ -395,11 +395,27 @@ impl World {
         }
     }
 
+    /// Whether a process has so many messages of a queue that some may go back because of limits.
+    pub(crate) fn too_many_wait(&self, life: usize, queue: usize) -> bool {
+        let Some(fleet) = &self.scenario.fleet else {
+            return false;
+        };
+        let untried = self.open.iter().filter(|&&one| {
+            let delivery = &self.deliveries[one];
+            let is_new = delivery.reached.is_some() && delivery.tried.is_empty();
+            is_new && delivery.life == life && self.queue_of(one) == queue
+        });
+        untried.count() > fleet.most_waiting
+    }
+
     /// Whether a message may go back, and come again after this time, because too many wait for
     /// limits: not where order counts, nor at its last receive.
     pub(crate) fn may_be_deferred(&self, delivery: usize, after: Duration) -> bool {
         let is_alone = self.group_of(self.deliveries[delivery].message).is_none();
-        let (least, most) = DEFERRED;
+        // Each comes again a little later than the one before it.
+        let messages = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
+        let (least, apart) = DEFERRED;
+        let most = least + apart * messages;
         self.scenario.fleet.is_some()
             && is_alone
             && (least..=most).contains(&after)

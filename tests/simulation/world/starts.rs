@@ -293,7 +293,10 @@ impl World {
                 && self.is_surely_held(one, now)
                 && !self.is_needless(life, one)
         });
-        if let Some(one) = overtaken {
+        // What is about to go back, because too many wait for limits, is overtaken.
+        if let Some(one) = overtaken
+            && !self.too_many_wait(life, queue)
+        {
             let why = format!("message {} waits", self.deliveries[one].message);
             self.fails("overtakes", why);
         }

@@ -179,8 +179,6 @@ impl Executor {
         }
         for (lane, job, after) in effects.deferred {
             self.meters[lane].deferred.one();
-            // Messages that go back together come again at different times.
-            let after = after.mul_f64(1.0 + fastrand::f64());
             hand_on(&self.outbox, lane, job.finish(JobEnding::Deferred(after)));
         }
     }
