@@ -254,6 +254,7 @@ impl Process {
         {
             let mut world = sim.lock();
             world.lives[life].stopping = true;
+            world.lives[life].stops_in_quiet = world.quiet;
             world.lives[life].patient_until = clock::now() + plan.receives();
             world.note("is asked to stop", life, NONE, vec![]);
         }

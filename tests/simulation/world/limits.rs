@@ -2,7 +2,7 @@
 //! and that nothing runs on permits that the store no longer keeps.
 
 use super::limit_store::StoredRecords;
-use super::{LiveAttempt, World, WorldAnswer};
+use super::{Life, LiveAttempt, World, WorldAnswer};
 use crate::circumstances::MetCircumstances;
 use crate::scenario::{LimitPlan, QueuePlan, WeightPlan};
 use dispatcher_core::clock;
@@ -120,14 +120,13 @@ impl World {
     }
 
     /// Whether a process has a message of this queue in hand that may wait for limits.
-    pub(crate) fn may_wait_for_limits(&self, life: usize, queue: usize, now: BootInstant) -> bool {
+    pub(crate) fn may_wait_for_limits(&self, life: usize, queue: usize) -> bool {
         let waits = |&one: &usize| {
             let delivery = &self.deliveries[one];
             delivery.life == life
                 && delivery.reached.is_some()
                 && delivery.told.is_none()
                 && self.queue_of(one) == queue
-                && self.is_kept(one, now)
         };
         self.scenario.fleet.is_some() && self.open.iter().any(waits)
     }
@@ -389,7 +388,12 @@ impl World {
     pub(crate) fn check_permits_left(&mut self, life: usize) {
         let now = self.store_time();
         let held = self.limits.records.held_by(&holder_name(life), now);
-        if self.quiet && !self.lives[life].wrote_limits_late && !held.is_empty() {
+        let Life {
+            stops_in_quiet,
+            wrote_limits_late,
+            ..
+        } = self.lives[life];
+        if stops_in_quiet && !wrote_limits_late && !held.is_empty() {
             let why = format!("process {life}: {held:?}");
             self.fails("permits-left", why);
         }
@@ -400,12 +404,28 @@ impl World {
         let Some(fleet) = &self.scenario.fleet else {
             return false;
         };
-        let untried = self.open.iter().filter(|&&one| {
+        let mut untried: Vec<usize> = self.untried(life);
+        untried.retain(|&one| self.queue_of(one) == queue);
+        untried.len() > fleet.most_waiting
+    }
+
+    /// How many messages of a process may be on their way back because of limits.
+    pub(crate) fn may_be_going_back(&self, life: usize) -> usize {
+        if self.scenario.fleet.is_some() {
+            self.untried(life).len()
+        } else {
+            0
+        }
+    }
+
+    fn untried(&self, life: usize) -> Vec<usize> {
+        let open = self.open.iter().copied();
+        open.filter(|&one| {
             let delivery = &self.deliveries[one];
             let is_new = delivery.reached.is_some() && delivery.tried.is_empty();
-            is_new && delivery.life == life && self.queue_of(one) == queue
-        });
-        untried.count() > fleet.most_waiting
+            is_new && delivery.life == life
+        })
+        .collect()
     }
 
     /// Whether a message may go back, and come again after this time, because too many wait for
@@ -413,9 +433,9 @@ impl World {
     pub(crate) fn may_be_deferred(&self, delivery: usize, after: Duration) -> bool {
         let is_alone = self.group_of(self.deliveries[delivery].message).is_none();
         // Each comes again a little later than the one before it.
-        let messages = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
+        let before = u32::try_from(self.deliveries.len()).unwrap_or(u32::MAX);
         let (least, apart) = DEFERRED;
-        let most = least + apart * messages;
+        let most = least + apart * before;
         self.scenario.fleet.is_some()
             && is_alone
             && (least..=most).contains(&after)

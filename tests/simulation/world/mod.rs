@@ -218,6 +218,8 @@ pub(crate) struct Life {
     pub dead: bool,
     pub died: BootInstant,
     pub stopping: bool,
+    /// It was asked to stop when faults were over.
+    pub stops_in_quiet: bool,
     /// Until then a stop waits for outstanding receives.
     pub patient_until: BootInstant,
     pub views: Vec<View>,
@@ -300,6 +302,7 @@ impl World {
             dead: false,
             died: BootInstant::default(),
             stopping: false,
+            stops_in_quiet: false,
             patient_until: BootInstant::from_boot(Duration::MAX),
             views: vec![view; queues],
             room: None,

@@ -210,7 +210,7 @@ impl World {
             return; // its own limits hold up no other queue
         }
         // Nor do those of all processes: what is in hand may lack permits, which only the store knows.
-        if self.may_wait_for_limits(life, above, now) {
+        if self.may_wait_for_limits(life, above) {
             return;
         }
         let words = format!(

@@ -350,6 +350,7 @@ impl Hand {
         if asked.accounts.is_empty() {
             return None;
         }
+        self.add_early_renewals(&mut asked, now);
         let accounts = asked.accounts.iter().enumerate().map(|(at, key)| {
             let limit = &self.limits[key.0];
             let own = self.accounts.entry(key.clone()).or_default();
@@ -377,6 +378,21 @@ impl Hand {
         };
         self.asked = Some(asked);
         Some(request)
+    }
+
+    /// Adds accounts whose permits are to be renewed soon: they share the request, and have more
+    /// tries before they end.
+    fn add_early_renewals(&self, asked: &mut OpenRequest, now: BootInstant) {
+        let early = self.accounts.iter().filter(|(key, own)| {
+            let is_early = own.held > 0 && own.renewed + RENEW / 2 <= now;
+            is_early && !asked.accounts.contains(key)
+        });
+        let mut early: Vec<(BootInstant, AccountKey)> =
+            early.map(|(key, own)| (own.renewed, key.clone())).collect();
+        early.sort_unstable();
+        let room = MOST_ACCOUNTS - asked.accounts.len();
+        let keys = early.into_iter().take(room).map(|(_, key)| key);
+        asked.accounts.extend(keys);
     }
 
     /// Returns the accounts of which something is to be told to the store now: first what has been
@@ -481,9 +497,7 @@ impl Hand {
                 let own = self.accounts.entry(key).or_default();
                 own.grant(numbers, count.saturating_mul(need.weight), &asked, now);
             }
-            if count > 0 {
-                granted.push((needs.clone(), count));
-            }
+            granted.push((needs.clone(), count));
         }
         self.forget_idle();
         granted
