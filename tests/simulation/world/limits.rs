@@ -121,14 +121,14 @@ impl World {
 
     /// Whether a process has a message of this queue in hand that may wait for limits.
     pub(crate) fn may_wait_for_limits(&self, life: usize, queue: usize) -> bool {
-        let waits = |&one: &usize| {
+        let waits = |one: usize| {
             let delivery = &self.deliveries[one];
             delivery.life == life
                 && delivery.reached.is_some()
                 && delivery.told.is_none()
                 && self.queue_of(one) == queue
         };
-        self.scenario.fleet.is_some() && self.open.iter().any(waits)
+        self.scenario.fleet.is_some() && (0..self.deliveries.len()).any(waits)
     }
 
     /// How many messages a process may hold besides, because they wait for limits: they take no place

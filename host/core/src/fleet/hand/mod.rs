@@ -499,6 +499,9 @@ impl Hand {
             }
             granted.push((needs.clone(), count));
         }
+        // What was refused is asked for before it.
+        let first: Vec<Needs> = granted.iter().map(|(needs, _)| needs.clone()).collect();
+        self.last_in_order(&first);
         self.forget_idle();
         granted
     }

@@ -360,3 +360,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn refused_needs_are_asked_for_before_those_that_were_granted() {
+    let one_a_second = LimitNumbers {
+        concurrency: None,
+        rate: Some(Rate {
+            per_second: 1.0,
+            burst: 1,
+        }),
+    };
+    let mut store = Store::default();
+    let limits = vec![limit("l", one_a_second, false), limit("k", FIVE, true)];
+    let mut hand = Hand::new("p".into(), limits, WhenAway::Closed);
+    let [a, b] = ["a", "b"].map(|key| needs(&[(0, None, 1), (1, Some(key), 1)]));
+    hand.wait(&a, at(0));
+    hand.wait(&b, at(0));
+    assert_eq!(store.serve(&mut hand, 0), [(a.clone(), 1)]);
+    // The first does not start, for another reason, and its token ends.
+    assert_eq!(store.serve(&mut hand, 1_100), [(b, 1)]);
+    assert_eq!(store.serve(&mut hand, 2_200), [(a, 1)]);
+}
