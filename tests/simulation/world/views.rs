@@ -216,8 +216,7 @@ impl World {
         {
             self.met.insert(MetCircumstances::HeldAhead);
         }
-        // What goes back because too many wait for limits has left its seat, and what waits may have
-        // lost its lease, which shows when it is its turn.
+        // What goes back has left its seat, and what waits may have lost its lease unnoticed.
         let most = most + self.may_be_going_back(life);
         if room.used() > most || here > most {
             let why = format!("{} seats, {here} messages, room for {most}", room.used());
