@@ -24,6 +24,16 @@ pub(super) struct AdminClient {
     patience: Duration,
 }
 
+/// Reads the address and the token of a command.
+fn place(typed: &LooseArguments) -> Result<AdminPlace, Failure> {
+    let (place, problems) = flags::admin(&typed.matches);
+    if problems.is_empty() {
+        Ok(place)
+    } else {
+        Err(problems.into())
+    }
+}
+
 /// An answer.
 pub(super) struct AdminAnswer {
     pub status: u16,
@@ -31,6 +41,33 @@ pub(super) struct AdminAnswer {
 }
 
 impl AdminClient {
+    /// Creates a client for the address of a command that needs one.
+    ///
+    /// # Errors
+    /// Fails if there is no address, or if it or the token cannot be used.
+    pub(super) fn required(typed: &LooseArguments) -> Result<Self, Failure> {
+        Self::at(&place(typed)?)
+    }
+
+    /// Creates the same client without a token, which probes do not need.
+    ///
+    /// # Errors
+    /// Fails if there is no address, or if it cannot be used.
+    pub(super) fn required_without_token(typed: &LooseArguments) -> Result<Self, Failure> {
+        Self::at(&AdminPlace {
+            token_file: None,
+            ..place(typed)?
+        })
+    }
+
+    fn at(place: &AdminPlace) -> Result<Self, Failure> {
+        Self::of(place)?.ok_or_else(|| {
+            let line = "--admin: no address; wanted ADDRESS:PORT, as in 127.0.0.1:9090, by the \
+                        flag, DISPATCHER_ADMIN or the file of --config";
+            Failure::new(Exit::Usage, line)
+        })
+    }
+
     /// Creates a client for the configured address, or returns `None` if there is none.
     ///
     /// # Errors

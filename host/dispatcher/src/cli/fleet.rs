@@ -28,15 +28,7 @@ pub(super) struct Args {
 
 /// Prints the fleet.
 pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
-    let (place, problems) = flags::admin(&typed.matches);
-    if !problems.is_empty() {
-        return Err(problems.into());
-    }
-    let Some(client) = AdminClient::of(&place)? else {
-        let line = "--admin: no address; wanted ADDRESS:PORT, as in 127.0.0.1:9090, by the flag, \
-                    DISPATCHER_ADMIN or the file of --config";
-        return Err(Failure::new(Exit::Usage, line));
-    };
+    let client = AdminClient::required(typed)?;
     let answer: serde_json::Value = block_on(async { client.get("/api/v1/fleet").await?.json() })??;
     if args.json {
         return output::json(&answer);

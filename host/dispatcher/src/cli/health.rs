@@ -44,21 +44,7 @@ struct Unready {
 
 /// Probes the process, and prints one line.
 pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
-    let (place, problems) = flags::admin(&typed.matches);
-    if !problems.is_empty() {
-        return Err(problems.into());
-    }
-    let place = dispatcher_config::AdminPlace {
-        // Probes need no token.
-        token_file: None,
-        ..place
-    };
-    let Some(client) = AdminClient::of(&place)? else {
-        let line = "--admin: no address; wanted ADDRESS:PORT, as in 127.0.0.1:9090, by the flag, \
-                    DISPATCHER_ADMIN or the file of --config";
-        return Err(Failure::new(Exit::Usage, line));
-    };
-    let client = client.within(PATIENCE);
+    let client = AdminClient::required_without_token(typed)?.within(PATIENCE);
     let path = if args.ready { "/readyz" } else { "/healthz" };
     let asked = block_on(client.get(path))?;
     let answer = asked.map_err(|failure| Failure::new(Exit::Failed, failure.lines.join("; ")))?;

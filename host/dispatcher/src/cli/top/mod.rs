@@ -60,15 +60,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// Runs until `q` or a signal.
 pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
-    let (place, problems) = flags::admin(&typed.matches);
-    if !problems.is_empty() {
-        return Err(problems.into());
-    }
-    let Some(client) = AdminClient::of(&place)? else {
-        let line = "--admin: no address; wanted ADDRESS:PORT, as in 127.0.0.1:9090, by the flag, \
-                    DISPATCHER_ADMIN or the file of --config";
-        return Err(Failure::new(Exit::Usage, line));
-    };
+    let client = AdminClient::required(typed)?;
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         let line = "dispatcher top needs a terminal; programs get the same from GET \
                     /api/v1/overview and /api/v1/queues";
