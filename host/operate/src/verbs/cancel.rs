@@ -21,6 +21,14 @@ requests! {
 /// Cancels a message.
 pub struct CancelVerb;
 
+/// The id of a message, in a form.
+pub(super) const MESSAGE: FormField = FormField {
+    name: "message",
+    label: "Message id",
+    help: "As in the log and in the list of running attempts.",
+    kind: FieldKind::Text,
+};
+
 #[async_trait::async_trait]
 impl Operation for CancelVerb {
     type Request = CancelMessage;
@@ -28,12 +36,7 @@ impl Operation for CancelVerb {
 
     const DECLARED: OperationDeclaration = OperationDeclaration {
         forms: &[Form {
-            fields: &[FormField {
-                name: "message",
-                label: "Message id",
-                help: "As in the log and in the list of running attempts.",
-                kind: FieldKind::Text,
-            }],
+            fields: &[MESSAGE],
             ..Form::new(
                 "cancel-message",
                 Target::Queue,

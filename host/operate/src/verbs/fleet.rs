@@ -1,5 +1,6 @@
 //! The operations on all processes of the fleet.
 
+use super::cancel::MESSAGE;
 use super::control::{controlled, nothing};
 use super::{
     ActionEntry, FieldKind, Form, FormField, Operation, OperationDeclaration, Target, VerbCall,
@@ -45,13 +46,6 @@ pub struct LogLevelVerb;
 pub struct FindVerb;
 /// Cancels a message that runs in any process.
 pub struct CancelAnywhereVerb;
-
-const MESSAGE: FormField = FormField {
-    name: "message",
-    label: "Message id",
-    help: "As in the log and in the list of running attempts.",
-    kind: FieldKind::Text,
-};
 
 #[async_trait::async_trait]
 impl Operation for ChangeLimitVerb {
