@@ -3,7 +3,7 @@
 //! make the calls.
 
 use super::limit::{LimitNumbers, Rate};
-use super::{FOREVER, FleetStore, MOST_BYTES, RecordChange, Snapshot};
+use super::{FOREVER, FleetStore, MOST_BYTES, RecordChange, Snapshot, read_record};
 use crate::clock;
 use crate::control::{ControlChange, QueueControl};
 use crate::error_kind::{CallError, ErrorKind};
@@ -179,16 +179,8 @@ impl FleetControl {
         let Some(text) = text else {
             return Ok(Self::default());
         };
-        let record: serde_json::Value =
-            serde_json::from_str(text).map_err(|error| unreadable(&error.to_string()))?;
-        let format = record["format"].as_u64();
-        if format != Some(u64::from(FORMAT)) {
-            return Err(unreadable(&format!(
-                "a newer version of dispatcher wrote it; this version knows format {FORMAT}"
-            )));
-        }
-        let mut control: Self =
-            serde_json::from_value(record).map_err(|error| unreadable(&error.to_string()))?;
+        let mut control: Self = read_record(text, FORMAT)
+            .map_err(|why| refused(format!("the control record of the fleet: {why}")))?;
         for limit in control.limits.values_mut() {
             limit.concurrency = limit.concurrency.filter(|most| *most > 0);
             limit.rate = limit.rate.filter(|rate| crate::control::is_rate(*rate));
@@ -243,10 +235,6 @@ fn set(texts: &mut ControlTexts, name: &str, change: &ControlChange) {
     if fields.is_empty() {
         texts.remove(name);
     }
-}
-
-fn unreadable(why: &str) -> CallError {
-    refused(format!("the control record of the fleet: {why}"))
 }
 
 fn refused(message: String) -> CallError {

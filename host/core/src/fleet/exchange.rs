@@ -2,7 +2,7 @@
 //! unless another process was faster.
 
 use super::ledger::{self, FORMAT, Grant, LimitAccount, LimitRecord, Request};
-use super::{FleetStore, RecordChange};
+use super::{FleetStore, RecordChange, read_record};
 use crate::clock;
 use crate::error_kind::{CallError, ErrorKind};
 use std::time::Duration;
@@ -64,20 +64,9 @@ fn change(
 
 fn read(account: &LimitAccount, text: &Option<String>) -> Result<Option<LimitRecord>, CallError> {
     let Some(text) = text else { return Ok(None) };
-    let record: serde_json::Value =
-        serde_json::from_str(text).map_err(|error| unreadable(account, error.to_string()))?;
-    let format = record["format"].as_u64();
-    if format != Some(u64::from(FORMAT)) {
-        let why =
-            format!("a newer version of dispatcher wrote it; this version knows format {FORMAT}");
-        return Err(unreadable(account, why));
-    }
-    serde_json::from_value(record).map_err(|error| unreadable(account, error.to_string()))
-}
-
-fn unreadable(account: &LimitAccount, why: String) -> CallError {
-    CallError {
+    let record = read_record(text, FORMAT).map_err(|why| CallError {
         kind: ErrorKind::Invalid,
         message: format!("the record of the limit {}: {why}", account.record),
-    }
+    })?;
+    Ok(Some(record))
 }

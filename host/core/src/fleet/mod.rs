@@ -12,6 +12,7 @@ pub mod limit;
 pub mod summary;
 
 use crate::error_kind::CallError;
+use serde::de::DeserializeOwned;
 use std::time::Duration;
 
 /// The most records of one call.
@@ -84,4 +85,19 @@ pub trait FleetStore: Send + Sync + 'static {
 
     /// Returns the summaries that have not ended, each with its process.
     async fn published(&self) -> Result<Vec<(String, String)>, CallError>;
+}
+
+/// Reads a record of this format.
+///
+/// # Errors
+/// The text says why it cannot be read: it is damaged, or a newer version wrote it.
+fn read_record<T: DeserializeOwned>(text: &str, format: u32) -> Result<T, String> {
+    let record: serde_json::Value =
+        serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if record["format"].as_u64() != Some(u64::from(format)) {
+        return Err(format!(
+            "a newer version of dispatcher wrote it; this version knows format {format}"
+        ));
+    }
+    serde_json::from_value(record).map_err(|error| error.to_string())
 }

@@ -117,6 +117,17 @@ struct OpenRequest {
     claims: Vec<Needs>,
 }
 
+impl OpenRequest {
+    /// Returns the place of an account in the request, and adds it if it has none.
+    fn place(&mut self, key: AccountKey) -> usize {
+        let known = self.accounts.iter().position(|other| *other == key);
+        known.unwrap_or_else(|| {
+            self.accounts.push(key);
+            self.accounts.len() - 1
+        })
+    }
+}
+
 /// The permits and tokens that a process has in hand.
 #[derive(Debug)]
 pub struct Hand {
@@ -332,14 +343,11 @@ impl Hand {
         asked.claimed = claimed;
         for key in due {
             let owed = self.accounts.get(&key).map_or(0, |own| own.owed);
-            let known = asked.accounts.iter().position(|other| *other == key);
-            if known.is_none() && asked.accounts.len() == MOST_ACCOUNTS {
+            let is_known = asked.accounts.contains(&key);
+            if !is_known && asked.accounts.len() == MOST_ACCOUNTS {
                 break;
             }
-            let at = known.unwrap_or_else(|| {
-                asked.accounts.push(key);
-                asked.accounts.len() - 1
-            });
+            let at = asked.place(key);
             if owed > 0 {
                 claims.push(StartClaim {
                     needs: vec![(at, owed)],
@@ -449,12 +457,7 @@ impl Hand {
                 .map_or(0, |own| own.recent.per_second());
             most = most.min((recent.saturating_mul(2) / need.weight).max(1));
             block = block.min(recent / need.weight / BLOCK);
-            let known = asked.accounts.iter().position(|other| *other == key);
-            let at = known.unwrap_or_else(|| {
-                asked.accounts.push(key);
-                asked.accounts.len() - 1
-            });
-            indexes.push((at, need.weight));
+            indexes.push((asked.place(key), need.weight));
         }
         asked.claims.push(needs.clone());
         StartClaim {
@@ -487,10 +490,10 @@ impl Hand {
         }
         let mut granted = Vec::new();
         for (needs, &count) in asked.claims.iter().zip(&grant.claims) {
-            let limiting: Vec<LimitNeed> = self.limiting(needs).cloned().collect();
             if count == 0 {
                 continue;
             }
+            let limiting: Vec<LimitNeed> = self.limiting(needs).cloned().collect();
             for need in &limiting {
                 let key = key_of(need);
                 let numbers = self.numbers(&key);
@@ -507,8 +510,7 @@ impl Hand {
     }
 
     /// Records that the request was not answered, whether it was carried out or not. It is asked
-    /// again at `again`.
-    /// `is_away`: the store did not answer, so that a process may go on with its share.
+    /// again at `again`. `is_away`: the store did not answer, so that a process may go on with its share.
     pub fn failed(&mut self, is_away: bool, again: BootInstant) {
         let Some(asked) = self.asked.take() else {
             return;
@@ -569,8 +571,8 @@ impl Hand {
             .collect()
     }
 
-    /// Returns how many messages with these limits may run and start together, with any
-    /// keys: the least of the limits without keys.
+    /// Returns how many messages with these limits may run and start together, with any keys: the
+    /// least of the limits without keys.
     #[must_use]
     pub fn common(&self, limits: &[usize]) -> LimitNumbers {
         let mut common = LimitNumbers::default();
