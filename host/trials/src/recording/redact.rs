@@ -46,11 +46,33 @@ impl FromStr for Rule {
                 .split('/')
                 .map(|step: &str| match step {
                     "*" => None,
-                    // JSON pointers escape these characters (RFC 6901).
-                    step => Some(step.replace("~1", "/").replace("~0", "~")),
+                    step => Some(unescaped(step)),
                 })
                 .collect(),
         }))
+    }
+}
+
+/// Returns a step of a JSON pointer as it is named: pointers escape `/` and `~` (RFC 6901).
+fn unescaped(step: &str) -> String {
+    step.replace("~1", "/").replace("~0", "~")
+}
+
+impl Rule {
+    /// Whether the rule redacts the attribute of this name.
+    pub fn covers_attribute(&self, attribute: &str) -> bool {
+        matches!(self, Self::Attribute(name) if name == attribute || name == "*")
+    }
+
+    /// Whether the rule redacts the place in the body at this JSON pointer, or one around it.
+    pub fn covers_pointer(&self, pointer: &str) -> bool {
+        let Self::Body(steps) = self else {
+            return false;
+        };
+        let place: Vec<String> = pointer.split('/').skip(1).map(unescaped).collect();
+        let both = steps.iter().zip(&place);
+        let mut is_same = both.map(|(step, of)| step.as_ref().is_none_or(|step| step == of));
+        steps.len() <= place.len() && is_same.all(|same| same)
     }
 }
 
@@ -72,11 +94,8 @@ pub fn message(rules: &[Rule], message: &Message) -> Message {
     let mut copy = message.clone();
     copy.body = body(rules, &message.body);
     for rule in rules {
-        let Rule::Attribute(name) = rule else {
-            continue;
-        };
         for attribute in &mut copy.attributes {
-            if name == "*" || attribute.name == *name {
+            if rule.covers_attribute(&attribute.name) {
                 attribute.value = match attribute.value {
                     AttributeValue::Text(_) => AttributeValue::Text(BLOT.into()),
                     AttributeValue::Binary(_) => AttributeValue::Binary(BLOT.into()),

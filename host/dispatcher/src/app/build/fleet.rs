@@ -107,20 +107,10 @@ pub fn limits(settings: &Settings) -> Vec<Limit> {
 
 /// Whether a rule redacts the place of a limit's keys.
 fn redacts(rule: &Rule, limit: &Limit) -> bool {
-    match (rule, &limit.key) {
-        (Rule::Attribute(name), Some(LimitKey::Place(GroupBy::Attribute(of)))) => {
-            name == of || name == "*"
-        }
-        (Rule::Body(steps), Some(LimitKey::Place(GroupBy::Pointer(pointer)))) => {
-            let place = pointer.split('/').skip(1);
-            let place: Vec<String> = place
-                .map(|step| step.replace("~1", "/").replace("~0", "~"))
-                .collect();
-            let both = steps.iter().zip(&place);
-            let mut is_same = both.map(|(step, of)| step.as_ref().is_none_or(|step| step == of));
-            steps.len() <= place.len() && is_same.all(|same| same)
-        }
-        _ => false,
+    match &limit.key {
+        Some(LimitKey::Place(GroupBy::Attribute(name))) => rule.covers_attribute(name),
+        Some(LimitKey::Place(GroupBy::Pointer(pointer))) => rule.covers_pointer(pointer),
+        Some(LimitKey::Group) | None => false,
     }
 }
 
