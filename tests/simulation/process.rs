@@ -22,14 +22,13 @@ use dispatcher_config::{
 use dispatcher_core::clock;
 use dispatcher_core::executor::Workers;
 use dispatcher_core::fleet::WhenAway;
-use dispatcher_core::fleet::keeper::{self, Fleet};
+use dispatcher_core::fleet::keeper::{Fleet, KeptLimits};
 use dispatcher_core::fleet::limit::{Limit, LimitKey, LimitNumbers, LimitWeight, Rate};
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::message::group_by::GroupBy;
 use dispatcher_core::queue::{Identity, Queue};
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::ready::Sequence;
-use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -64,35 +63,21 @@ pub(crate) struct Process {
     workers: Arc<Mutex<JoinSet<()>>>,
 }
 
-/// The keeper of its permits of the limits that hold for all processes.
-struct KeptLimits {
-    fleet: Arc<Fleet>,
-    store: Arc<LimitStore>,
-    keeping: Task<()>,
-}
-
-impl KeptLimits {
-    fn of(sim: &Sim, life: usize, scenario: &Scenario, shared: &ProcessContext) -> Option<Self> {
-        let plan = scenario.fleet.as_ref()?;
-        let limits = plan.limits.iter().enumerate().map(limit).collect();
-        let fleet = Fleet::new(holder_name(life), limits, WhenAway::Closed);
-        let longest = Duration::from_secs(plan.longest_wait_s);
-        let fleet = Arc::new(fleet.with_waits(plan.most_waiting, longest));
-        let sim = sim.clone();
-        let store = Arc::new(LimitStore { sim, life });
-        let keeping = keeper::keep(fleet.clone(), store.clone());
-        Some(Self {
-            fleet,
-            store,
-            keeping: tasks::spawn(tasks::watched(&shared.broken, keeping)),
-        })
-    }
-
-    /// Gives all permits back.
-    async fn leave(self) {
-        drop(self.keeping);
-        keeper::leave(&self.fleet, &*self.store).await;
-    }
+/// Keeps the permits of a process, if limits hold for all processes.
+fn keep_limits(
+    sim: &Sim,
+    life: usize,
+    scenario: &Scenario,
+    shared: &ProcessContext,
+) -> Option<KeptLimits> {
+    let plan = scenario.fleet.as_ref()?;
+    let limits = plan.limits.iter().enumerate().map(limit).collect();
+    let fleet = Fleet::new(holder_name(life), limits, WhenAway::Closed);
+    let longest = Duration::from_secs(plan.longest_wait_s);
+    let fleet = Arc::new(fleet.with_waits(plan.most_waiting, longest));
+    let sim = sim.clone();
+    let store = Arc::new(LimitStore { sim, life });
+    Some(KeptLimits::start(fleet, store, &shared.broken))
 }
 
 fn limit((at, plan): (usize, &LimitPlan)) -> Limit {
@@ -155,8 +140,8 @@ impl Process {
             })
             .collect();
         let mut shared = ProcessContext::new(&queues, Arc::default());
-        let limits = KeptLimits::of(sim, life, &scenario, &shared);
-        shared.fleet = limits.as_ref().map(|limits| limits.fleet.clone());
+        let limits = keep_limits(sim, life, &scenario, &shared);
+        shared.fleet = limits.as_ref().map(|limits| limits.fleet().clone());
         let keeper = shared.keep(&queues);
         let workers: Arc<Mutex<JoinSet<()>>> = Arc::default();
         let route = settings(&scenario);

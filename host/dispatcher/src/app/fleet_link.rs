@@ -15,7 +15,7 @@ use dispatcher_core::fleet::summary::{LimitSummary, Summary};
 use dispatcher_core::process;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use parking_lot::Mutex;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{MutexGuard, Notify};
 
@@ -84,7 +84,7 @@ pub(crate) struct FleetLink {
     followed: tokio::sync::Mutex<FollowedControl>,
     state: Mutex<LinkState>,
     listed: tokio::sync::Mutex<Option<(BootInstant, FleetProcesses)>>,
-    limits: OnceLock<Arc<Fleet>>,
+    limits: Option<Arc<Fleet>>,
     /// Notified when there are requests to answer.
     pub requested: Notify,
 }
@@ -93,12 +93,13 @@ pub(crate) struct FleetLink {
 pub(crate) type FleetTurn<'a> = MutexGuard<'a, FollowedControl>;
 
 impl FleetLink {
-    /// Connects to the fleet's store, which may be open for limits already. Without one, the process
-    /// is its own fleet.
+    /// Connects to the fleet's store, which may be open for `limits` already. They get their live
+    /// numbers whenever the record is read. Without a store, the process is its own fleet.
     pub(crate) async fn open(
         backends: &Backends,
         place: Option<&FleetPlace>,
         opened: Option<Arc<dyn FleetStore>>,
+        limits: Option<Arc<Fleet>>,
     ) -> Self {
         let Some(place) = place else {
             return Self::default();
@@ -121,26 +122,20 @@ impl FleetLink {
             store,
             place: place.to_string(),
             is_shared: !place.backend.facts().is_embedded,
+            limits,
             ..Self::default()
         }
     }
 
-    /// Hands the live numbers of limits to those who keep them, now and when they change.
-    pub(crate) fn connect_limits(&self, limits: Arc<Fleet>) {
-        limits.set_live(&self.control().limits);
-        // A process has one set of limits.
-        let _ = self.limits.set(limits);
-    }
-
     /// Returns what messages of a route with these limits may use together, with any keys.
     pub(crate) fn common(&self, limits: &[usize]) -> LimitNumbers {
-        let fleet = self.limits.get();
+        let fleet = self.limits.as_ref();
         fleet.map(|fleet| fleet.common(limits)).unwrap_or_default()
     }
 
     /// Returns the state of each limit.
     pub(crate) fn limit_summaries(&self) -> Vec<LimitSummary> {
-        let limits = self.limits.get();
+        let limits = self.limits.as_ref();
         limits.map(|limits| limits.summaries()).unwrap_or_default()
     }
 
@@ -198,7 +193,7 @@ impl FleetLink {
                 return false;
             }
         };
-        if let Some(limits) = self.limits.get() {
+        if let Some(limits) = &self.limits {
             limits.set_live(&control.limits);
         }
         if !requests.is_empty() {

@@ -19,6 +19,7 @@ use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::CallError;
 use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::fleet::control::FleetControl;
+use dispatcher_core::fleet::keeper::Fleet;
 use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::lane::LaneLimits;
@@ -190,8 +191,10 @@ pub(crate) async fn join_fleet(
     backends: &Backends,
     settings: &Settings,
     opened: Option<Arc<dyn FleetStore>>,
+    limits: Option<Arc<Fleet>>,
 ) -> Arc<FleetLink> {
-    let fleet = FleetLink::open(backends, settings.fleet.store.as_ref(), opened).await;
+    let place = settings.fleet.store.as_ref();
+    let fleet = FleetLink::open(backends, place, opened, limits).await;
     fleet.look(&mut fleet.turn().await).await;
     let control = fleet.control();
     for queue in settings.queue_names().map(ToString::to_string) {

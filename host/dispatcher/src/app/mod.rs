@@ -35,8 +35,8 @@ use dispatcher_console::access::Access;
 use dispatcher_core::control::QueueControl;
 use dispatcher_core::executor::Workers;
 use dispatcher_core::executor::pool::Pool;
-use dispatcher_core::fleet::keeper::Fleet;
-use dispatcher_core::fleet::{self, FleetStore};
+use dispatcher_core::fleet::FleetStore;
+use dispatcher_core::fleet::keeper::{Fleet, KeptLimits};
 use dispatcher_core::lease::{Ledger, keeper};
 use dispatcher_core::memory::Budget;
 use dispatcher_core::process;
@@ -359,21 +359,6 @@ fn warn_of_stop(plan: StopPlan) {
     }
 }
 
-/// The limits of a process while their permits are kept.
-struct KeptLimits {
-    keeping: Task<()>,
-    fleet: Arc<Fleet>,
-    store: Arc<dyn FleetStore>,
-}
-
-impl KeptLimits {
-    /// Gives all permits back. Call it once nothing runs any more.
-    async fn leave(self) {
-        drop(self.keeping);
-        fleet::keeper::leave(&self.fleet, &*self.store).await;
-    }
-}
-
 impl ProcessContext {
     /// Creates the context for all queues of a process, grouped by route.
     pub fn new(queues: &[Arc<dyn Queue>], counters: Arc<Counters>) -> Self {
@@ -420,12 +405,7 @@ impl ProcessContext {
         let (limits, when_away) = (build::fleet::limits(settings), settings.fleet.when_away);
         let fleet = Arc::new(Fleet::new(process, limits, when_away));
         self.fleet = Some(fleet.clone());
-        let keeping = fleet::keeper::keep(fleet.clone(), store.clone());
-        Some(KeptLimits {
-            keeping: tasks::spawn(tasks::watched(&self.broken, keeping)),
-            fleet,
-            store,
-        })
+        Some(KeptLimits::start(fleet, store, &self.broken))
     }
 
     /// Reads the settings that operators made before the start, from queues' stores and the fleet's.
@@ -437,11 +417,8 @@ impl ProcessContext {
     ) {
         (self.controls, self.fleet_link) = tokio::join!(
             live::read(backends, settings),
-            live::join_fleet(backends, settings, fleet.clone())
+            live::join_fleet(backends, settings, fleet.clone(), self.fleet.clone())
         );
-        if let Some(limits) = &self.fleet {
-            self.fleet_link.connect_limits(limits.clone());
-        }
     }
 
     /// Creates spans from now on, if the settings export any, and traces and counts the messages

@@ -14,6 +14,8 @@ use crate::clock;
 use crate::clock::BootInstant;
 use crate::error_kind::{CallError, ErrorKind};
 use crate::message::Message;
+use crate::tasks;
+use crate::tasks::Task;
 use crate::telemetry::log_throttle::LogThrottle;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -55,7 +57,8 @@ pub struct Fleet {
 #[derive(Debug)]
 struct FleetState {
     hand: Hand,
-    /// The running messages by their numbers, so that they are stopped in the same order in each simulation.
+    /// The running messages by their numbers, so that they are stopped in the same order in each
+    /// simulation.
     running: BTreeMap<u64, (Needs, CancellationToken)>,
     numbered: u64,
 }
@@ -187,8 +190,8 @@ impl Fleet {
         self.changed();
     }
 
-    /// Returns how many messages with these limits may run and start together, with any
-    /// keys: the least of the limits without keys.
+    /// Returns how many messages with these limits may run and start together, with any keys: the
+    /// least of the limits without keys.
     #[must_use]
     pub fn common(&self, limits: &[usize]) -> LimitNumbers {
         self.state.lock().hand.common(limits)
@@ -276,8 +279,44 @@ impl Fleet {
     }
 }
 
+/// The limits of a process while their permits are kept in a store.
+pub struct KeptLimits {
+    keeping: Task<()>,
+    fleet: Arc<Fleet>,
+    store: Arc<dyn FleetStore>,
+}
+
+impl KeptLimits {
+    /// Keeps the permits until dropped. `broken` is set if that ends unexpectedly.
+    #[must_use]
+    pub fn start(
+        fleet: Arc<Fleet>,
+        store: Arc<dyn FleetStore>,
+        broken: &CancellationToken,
+    ) -> Self {
+        let keeping = tasks::watched(broken, keep(fleet.clone(), store.clone()));
+        Self {
+            keeping: tasks::spawn(keeping),
+            fleet,
+            store,
+        }
+    }
+
+    /// Returns the limits.
+    #[must_use]
+    pub fn fleet(&self) -> &Arc<Fleet> {
+        &self.fleet
+    }
+
+    /// Gives all permits back. Call it once nothing runs any more.
+    pub async fn leave(self) {
+        drop(self.keeping);
+        leave(&self.fleet, &*self.store).await;
+    }
+}
+
 /// Asks the store for what messages need, renews permits and gives them back, until it is dropped.
-pub async fn keep(fleet: Arc<Fleet>, store: Arc<dyn FleetStore>) {
+async fn keep(fleet: Arc<Fleet>, store: Arc<dyn FleetStore>) {
     let mut failures = 0;
     let mut said = LogThrottle::default();
     loop {
@@ -315,7 +354,7 @@ pub async fn keep(fleet: Arc<Fleet>, store: Arc<dyn FleetStore>) {
 
 /// Gives all permits back, so that other processes need not wait for their end. Call it once nothing
 /// starts any more and `keep` was dropped.
-pub async fn leave(fleet: &Fleet, store: &dyn FleetStore) {
+async fn leave(fleet: &Fleet, store: &dyn FleetStore) {
     fleet.state.lock().hand.leave();
     while let (_, Some(request)) = fleet.next(clock::now()) {
         match asked(fleet, store, &request).await {
