@@ -91,16 +91,18 @@ impl Paces {
     }
 }
 
-/// Returns the digest of what processes of a fleet should have in common. Places in files do not
-/// count.
+/// Returns the digest of what processes of a fleet should have in common. The file's name and the
+/// places in it do not count.
 fn digest(settings: &Settings) -> String {
-    let mut routes = settings.routes.clone();
+    let (mut routes, mut queues) = (settings.routes.clone(), settings.queues.clone());
     for route in &mut routes {
         route.at.clear();
         route.plugin.at.clear();
+        route.queues.iter_mut().for_each(|queue| queue.at.clear());
     }
+    queues.iter_mut().for_each(|queue| queue.at.clear());
     let mut hash = Sha256::new();
-    hash.update(format!("{routes:?}{:?}", settings.queues));
+    hash.update(format!("{routes:?}{queues:?}"));
     for limit in &settings.limits {
         // Overrides have no order.
         let mut overrides: Vec<_> = limit.overrides.iter().collect();
@@ -367,8 +369,32 @@ fn found(number: u64, processes: &FleetProcesses) -> FoundMessages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dispatcher_config::flags::Flags;
+    use dispatcher_config::section::WrittenValue;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn name_of_the_file_and_places_in_it_do_not_count_as_configuration() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let of = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("written");
+            let mut flags = Flags::default();
+            let path = path.to_string_lossy();
+            flags.take("config", WrittenValue::new("--config", path));
+            let (settings, problems) = dispatcher_config::settings(&flags);
+            assert_eq!(problems, []);
+            digest(&settings)
+        };
+        let text = "[queue.a]\nretention = '1h'\n[plugin.p]\nfunction = 'f'\n\
+                    [limit.api]\nconcurrency = 5\n\
+                    [[route]]\nqueues = ['local:a', 'b']\nplugin = 'p'\nlimits = ['api']\n";
+        let first = of("first.toml", text);
+        assert_eq!(first, of("second.toml", &format!("\n# moved\n{text}")));
+        assert_ne!(first, of("third.toml", &text.replace("= 5", "= 6")));
+        assert_ne!(first, of("fourth.toml", &text.replace("'b'", "'c'")));
+    }
 
     #[test]
     fn rates_are_those_of_the_last_seconds() {
