@@ -3,6 +3,7 @@
 use crate::answers;
 use crate::schema::{Count, Word};
 use dispatcher_core::fleet::summary::{LimitSummary, QueueSummary, RouteSummary, Summary};
+use dispatcher_core::process::label_in;
 use std::collections::BTreeMap;
 
 answers! {
@@ -36,7 +37,8 @@ answers! {
 
     /// A process of the fleet.
     pub struct FleetProcess {
-        /// Its id and machine.
+        /// Its id and machine. If several processes have the same, with a part that tells them
+        /// apart.
         id: String,
         /// The version of the program.
         version: String,
@@ -185,6 +187,19 @@ impl FleetView {
         }
     }
 
+    /// Returns how many messages of a route the other processes hold and have not started; 0 if
+    /// that is old.
+    #[must_use]
+    pub fn waiting_elsewhere(&self, route: &str) -> u64 {
+        if self.old_since.is_some() {
+            return 0;
+        }
+        let others = self.processes.iter().filter(|one| one.id != self.process);
+        let routes = others.flat_map(|one| &one.routes);
+        let same = routes.filter(|one| one.route == route);
+        same.map(|one| one.waiting.0).sum()
+    }
+
     /// Adds the processes, what differs between them, and the sums.
     #[must_use]
     pub fn of(self, summaries: &[(String, Summary)]) -> Self {
@@ -210,13 +225,19 @@ impl FleetView {
             limit.keys.truncate(MOST_KEYS);
         }
         let left_out: u64 = summaries.iter().map(|(_, one)| one.left_out).sum();
-        let mut processes: Vec<FleetProcess> = summaries.iter().map(process).collect();
+        let process = shown_name(&self.process, summaries);
+        let rows = summaries.iter().map(|(name, summary)| FleetProcess {
+            id: shown_name(name, summaries),
+            ..FleetProcess::of(summary)
+        });
+        let mut processes: Vec<FleetProcess> = rows.collect();
         processes.sort_by(|one, other| one.id.cmp(&other.id));
         let differences = [
             difference("version", &processes, |one| &one.version),
             difference("configuration", &processes, |one| &one.configuration),
         ];
         Self {
+            process,
             processes,
             differences: differences.into_iter().flatten().collect(),
             queues,
@@ -227,26 +248,35 @@ impl FleetView {
     }
 }
 
-fn process((id, summary): &(String, Summary)) -> FleetProcess {
-    let (routes, queues) = (summary.routes.iter(), summary.queues.iter());
-    FleetProcess {
-        id: id.clone(),
-        version: summary.version.clone(),
-        configuration: summary.configuration.clone(),
-        started_at: summary.started_at.clone(),
-        running: routes
-            .clone()
-            .map(|route| route.running)
-            .sum::<u64>()
-            .into(),
-        waiting: routes
-            .clone()
-            .map(|route| route.waiting)
-            .sum::<u64>()
-            .into(),
-        routes: routes.map(route).collect(),
-        done: queues.clone().map(|queue| queue.done).sum(),
-        failed: queues.map(|queue| queue.failed).sum(),
+/// Returns the name of a process as it is shown: without the part that is different at each start,
+/// unless several processes have the same label.
+#[must_use]
+pub fn shown_name(name: &str, processes: &[(String, Summary)]) -> String {
+    let label = label_in(name);
+    let others = processes.iter().filter(|(other, _)| other != name);
+    let is_ambiguous = others
+        .map(|(other, _)| label_in(other))
+        .any(|other| other == label);
+    let shown = if is_ambiguous { name } else { label };
+    shown.to_owned()
+}
+
+impl FleetProcess {
+    fn of(summary: &Summary) -> Self {
+        let (routes, queues) = (summary.routes.iter(), summary.queues.iter());
+        let running: u64 = routes.clone().map(|route| route.running).sum();
+        let waiting: u64 = routes.clone().map(|route| route.waiting).sum();
+        Self {
+            id: String::new(),
+            version: summary.version.clone(),
+            configuration: summary.configuration.clone(),
+            started_at: summary.started_at.clone(),
+            running: running.into(),
+            waiting: waiting.into(),
+            routes: routes.map(route).collect(),
+            done: queues.clone().map(|queue| queue.done).sum(),
+            failed: queues.map(|queue| queue.failed).sum(),
+        }
     }
 }
 
@@ -372,6 +402,31 @@ mod tests {
             left_out: 1,
             ..Summary::default()
         }
+    }
+
+    #[test]
+    fn starts_with_the_same_label_are_told_apart() {
+        let summaries = ["1@web/0a", "1@web/0b", "1@db/0c"]
+            .map(|name| (name.to_owned(), summary("1", false, 0)));
+        let view = FleetView {
+            process: "1@web/0b".to_owned(),
+            ..FleetView::default()
+        };
+        let view = view.of(&summaries);
+        let ids: Vec<&str> = view.processes.iter().map(|one| one.id.as_str()).collect();
+        assert_eq!(ids, ["1@db", "1@web/0a", "1@web/0b"]);
+        assert_eq!(view.process, "1@web/0b");
+        assert_eq!(view.waiting_elsewhere("mail"), 6, "three in each");
+        let old = FleetView {
+            old_since: Some("2026-11-28T10:00:00Z".to_owned()),
+            ..view
+        };
+        assert_eq!(old.waiting_elsewhere("mail"), 0);
+        let alone = FleetView {
+            process: "1@db/0c".to_owned(),
+            ..FleetView::default()
+        };
+        assert_eq!(alone.of(&summaries).process, "1@db");
     }
 
     #[test]

@@ -230,7 +230,7 @@ impl FleetLink {
     pub(crate) async fn publish(&self, summary: Summary) {
         let Some(store) = &self.store else { return };
         let kept = store.interval() * KEPT_INTERVALS;
-        let published = within(store.publish(&process::label(), &summary.text(), kept)).await;
+        let published = within(store.publish(process::unique_name(), &summary.text(), kept)).await;
         let _ = self.note(CallKind::Publish, published);
     }
 
@@ -242,7 +242,7 @@ impl FleetLink {
         }
         // An empty summary is not shown, and ends at once.
         let ends = Duration::from_millis(1);
-        let _ = within(store.publish(&process::label(), "", ends)).await;
+        let _ = within(store.publish(process::unique_name(), "", ends)).await;
     }
 
     /// Returns the processes of the fleet. If the store does not answer, those of its last answer.

@@ -65,7 +65,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use stop::{Platform, StopPlan};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 /// The state that all routes of a process share.
 pub struct ProcessContext {
@@ -401,9 +400,9 @@ impl ProcessContext {
     ) -> Option<KeptLimits> {
         let store = store.clone()?;
         // A container's next process has the same label, and must not have the permits of this one.
-        let process = format!("{}/{}", process::label(), Uuid::now_v7().simple());
+        let holder = process::unique_name().to_owned();
         let (limits, when_away) = (build::fleet::limits(settings), settings.fleet.when_away);
-        let fleet = Arc::new(Fleet::new(process, limits, when_away));
+        let fleet = Arc::new(Fleet::new(holder, limits, when_away));
         self.fleet = Some(fleet.clone());
         Some(KeptLimits::start(fleet, store, &self.broken))
     }

@@ -11,7 +11,9 @@ use dispatcher_core::fleet::control::{FleetRequest, LimitChange};
 use dispatcher_core::fleet::summary::{QueueSummary, RequestAnswer, RouteSummary, Summary};
 use dispatcher_core::process;
 use dispatcher_core::telemetry::metrics::meter::Meter;
-use dispatcher_operate::fleet::{FleetView, FoundAttempt, FoundMessages, LogLevelResult};
+use dispatcher_operate::fleet::{
+    FleetView, FoundAttempt, FoundMessages, LogLevelResult, shown_name,
+};
 use dispatcher_operate::operations::ControlResult;
 use dispatcher_operate::problem::{CallProblem, FieldProblem};
 use dispatcher_telemetry::log;
@@ -230,7 +232,7 @@ impl RunOperations {
         let own = FleetView {
             store: fleet.place().to_owned(),
             scope: fleet.reach().word().into(),
-            process: process::label(),
+            process: process::unique_name().to_owned(),
             old_since: away.as_ref().map(|away| away.since.to_string()),
             error: away.map(|away| away.why),
             log_level: control.log_level.clone(),
@@ -267,9 +269,9 @@ impl RunOperations {
 
     /// Whether other processes may run a message.
     pub(super) async fn has_others(&self) -> bool {
-        let own = process::label();
+        let own = process::unique_name();
         let processes = self.live.fleet.processes().await;
-        processes.iter().any(|(process, _)| *process != own)
+        processes.iter().any(|(process, _)| process != own)
     }
 
     pub(super) async fn set_limit(
@@ -352,7 +354,7 @@ fn found(number: u64, processes: &FleetProcesses) -> FoundMessages {
         answers
             .filter(|answer| answer.request == number)
             .map(|answer| FoundAttempt {
-                process: process.clone(),
+                process: shown_name(process, processes),
                 attempt: answer.attempt.clone(),
                 queue: answer.queue.clone(),
                 age_s: answer.age_s,
