@@ -147,3 +147,22 @@ async fn full_key_delays_no_other() {
     finish(processes).await;
     assert_eq!(service.record().requests.len(), 120);
 }
+
+#[tokio::test]
+async fn messages_without_the_key_count_together_and_are_logged_once() {
+    let service = JobService::start(slowly);
+    let text = settings(&service, "[limit.api]\nconcurrency = 1\nkey = \"tenant\"\n");
+    let processes = start(&text, 1);
+    let messages = (0..5).map(|number| (format!("{number}"), "a"));
+    send(processes[0].data().path(), messages).await;
+    service.wait_for(5);
+    let is_logged = |line: &str| line.contains("message without a key for a limit");
+    let line = processes[0].wait_for_line(is_logged);
+    for part in ["\"limit\":\"api\"", "local:default", "\"message_id\":"] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    let lines = processes[0].lines(is_logged);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    finish(processes).await;
+    assert_eq!(service.record().most_in_flight, 1);
+}

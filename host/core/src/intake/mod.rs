@@ -64,7 +64,8 @@ impl Source {
     fn needs(&self, message: &Message) -> Option<Needs> {
         let limits = self.limits.as_ref()?;
         let opened = self.envelope.open(message);
-        Some(limits.needs(opened.as_ref().unwrap_or(message)))
+        let queue = &self.queue.identity().name;
+        Some(limits.needs(opened.as_ref().unwrap_or(message), queue))
     }
 }
 

@@ -6,7 +6,7 @@ use super::exchange::exchange;
 use super::figures::LimitFigures;
 use super::hand::{Hand, Needs};
 use super::ledger::{Grant, Request};
-use super::limit::{Limit, LimitNumbers};
+use super::limit::{Limit, LimitNumbers, NO_KEY};
 use super::summary::LimitSummary;
 use super::{FleetStore, WhenAway};
 use crate::backoff;
@@ -20,6 +20,8 @@ use crate::telemetry::log_throttle::LogThrottle;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -43,6 +45,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 pub struct Fleet {
     /// The limits as configured.
     limits: Vec<Limit>,
+    /// Whether a message without a key was logged, by limit.
+    keyless_logged: Vec<AtomicBool>,
     state: Mutex<FleetState>,
     /// Notified when the keeper may have something to ask.
     wanted: Notify,
@@ -81,13 +85,20 @@ pub struct RouteLimits {
 }
 
 impl RouteLimits {
-    /// Returns what a message takes of the limits. `opened` is the message with its envelope
-    /// opened.
+    /// Returns what a message of a queue takes of the limits. `opened` is the message with its
+    /// envelope opened.
     #[must_use]
-    pub fn needs(&self, opened: &Message) -> Needs {
+    pub fn needs(&self, opened: &Message, queue: &str) -> Needs {
         let needs = self.limits.iter().map(|&limit| {
             let group = opened.group.as_deref();
-            self.fleet.limits[limit].need(limit, opened, group)
+            let need = self.fleet.limits[limit].need(limit, opened, group);
+            if need.key.as_deref() == Some(NO_KEY)
+                && !self.fleet.keyless_logged[limit].swap(true, Relaxed)
+            {
+                let limit = &self.fleet.limits[limit].name;
+                tracing::warn!(limit, queue, message_id = %opened.id, "message without a key for a limit, counted under (none); logged once");
+            }
+            need
         });
         needs.collect()
     }
@@ -125,6 +136,7 @@ impl Fleet {
                 running: BTreeMap::new(),
                 numbered: 0,
             }),
+            keyless_logged: limits.iter().map(|_| AtomicBool::default()).collect(),
             limits,
             wanted: Notify::new(),
             granted: watch::Sender::new(0),
