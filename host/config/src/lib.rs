@@ -101,6 +101,12 @@ impl Settings {
         self.routes.iter().any(|route| !route.limits.is_empty())
     }
 
+    /// Returns the store of the fleet if machines share it.
+    pub fn shared_fleet(&self) -> Option<&FleetPlace> {
+        let store = self.fleet.store.as_ref();
+        store.filter(|place| !place.backend.facts().is_embedded)
+    }
+
     /// Iterates over the limits that no route has.
     pub fn unused_limits(&self) -> impl Iterator<Item = &Limit> {
         let limits = self.limits.iter().enumerate();

@@ -66,7 +66,7 @@ pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
         self::statement("InvokeFunctions", INVOKE, invoke),
         self::statement("LookAtFunctions", LOOK, look),
     ]);
-    statement.extend(keep_limits(settings, partition));
+    statement.extend(use_fleet(settings, partition));
     statement.extend(use_keys(keys));
     statement.extend(publish(settings));
     statement.retain(|statement| !statement.resource.is_empty());
@@ -99,11 +99,9 @@ fn use_queues(settings: &Settings, partition: &str) -> Vec<Statement> {
     statements
 }
 
-/// Returns the statement for the store of limits, if a route has limits.
-fn keep_limits(settings: &Settings, partition: &str) -> Option<Statement> {
-    if !settings.is_limited() {
-        return None;
-    }
+/// Returns the statement for the store of the fleet. It has limits, if there are any, pauses and
+/// live numbers, and a summary of each process.
+fn use_fleet(settings: &Settings, partition: &str) -> Option<Statement> {
     let place = settings.fleet.store.as_ref()?;
     let config = settings.stores.config_of(place.backend.name());
     let backend = place.backend;

@@ -286,8 +286,14 @@ pub async fn check(settings: &Settings) -> Vec<Problem> {
 async fn examine(settings: &Settings, backends: &Arc<Backends>) -> Result<StopPlan, Vec<Problem>> {
     // No attempts are made, so no work needs to be spawned.
     let over = CancellationToken::new();
-    let made = parts(settings, backends, Arc::default(), Arc::new(drop), over).await?;
-    Ok(stop_plan(settings, &made.parts.routes))
+    let made = parts(settings, backends, Arc::default(), Arc::new(drop), over).await;
+    match (made, build::fleet::unlimited(settings, backends).await) {
+        (Ok(made), None) => Ok(stop_plan(settings, &made.parts.routes)),
+        (made, fleet) => {
+            let problems = made.err().into_iter().flatten();
+            Err(problems.chain(fleet).collect())
+        }
+    }
 }
 
 /// The parts of a run.

@@ -31,17 +31,26 @@ pub async fn open(
         problems.push(Problem::new(&route.at, found, wanted));
         return None;
     };
-    match reach(place, opened).await {
-        Ok(store) => Some(store),
-        Err(error) => {
-            let found = format!("the store of limits {place}: {error}");
-            let problem = Problem::new(&route.at, found, "");
-            problems.push(match error.kind {
-                ErrorKind::Transient | ErrorKind::Unreachable => problem.unreachable(),
-                ErrorKind::NotFound | ErrorKind::AccessDenied | ErrorKind::Invalid => problem,
-            });
-            None
-        }
+    let reached = reach(place, opened).await;
+    reached
+        .map_err(|error| problems.push(not_reached(place, &route.at, &error)))
+        .ok()
+}
+
+/// Returns the problem of a store that machines share and no route needs for limits. A run starts
+/// without it, but shares no pauses and is not shown.
+pub async fn unlimited(settings: &Settings, opened: &Backends) -> Option<Problem> {
+    let place = settings.shared_fleet().filter(|_| !settings.is_limited())?;
+    let error = reach(place, opened).await.err()?;
+    Some(not_reached(place, "[fleet]", &error))
+}
+
+fn not_reached(place: &FleetPlace, at: &str, error: &CallError) -> Problem {
+    let found = format!("the store of the fleet {place}: {error}");
+    let problem = Problem::new(at, found, "");
+    match error.kind {
+        ErrorKind::Transient | ErrorKind::Unreachable => problem.unreachable(),
+        ErrorKind::NotFound | ErrorKind::AccessDenied | ErrorKind::Invalid => problem,
     }
 }
 

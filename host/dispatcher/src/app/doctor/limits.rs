@@ -19,12 +19,12 @@ pub(super) async fn look(settings: &Settings, backends: &Backends) -> Vec<Findin
     });
     let mut findings: Vec<Finding> = unused.collect();
     if let Some(place) = &settings.fleet.store
-        && settings.is_limited()
+        && (settings.is_limited() || settings.shared_fleet().is_some())
         // `check` reports a store that does not answer.
         && fleet::reach(place, backends).await.is_ok()
     {
         let says = format!("{place} answers");
-        findings.push(Finding::new(Level::Ok, "store of limits", says));
+        findings.push(Finding::new(Level::Ok, "store of the fleet", says));
     }
     for route in &settings.routes {
         findings.extend(of_route(settings, route));
