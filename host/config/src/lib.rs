@@ -440,6 +440,8 @@ pub struct Places {
     pub schedule_table: Option<String>,
     /// The declared embedded queues.
     pub queues: Vec<QueueDeclaration>,
+    /// The store of the fleet.
+    pub fleet: FleetSettings,
     /// The settings of the OTLP export.
     pub otlp: otel::Otlp,
 }

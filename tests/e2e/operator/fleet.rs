@@ -65,6 +65,8 @@ async fn pause_by_one_process_acts_on_all_and_outlives_their_restart() {
         scene.running.stop();
     }
     let [again, later] = [join(&data), join(&data)];
+    let findings = again.get("/api/v1/findings").to_string();
+    assert!(findings.contains("it is paused until POST"), "{findings}");
     for scene in [&again, &later] {
         scene.running.wait_for_line(in_force);
         let routes = scene.get("/api/v1/routes");

@@ -147,6 +147,18 @@ async fn an_sqs_queue_is_paused_for_the_fleet_of_a_process_that_must_be_named() 
     let unnamed = command(&["pause"]).run();
     assert_eq!(unnamed.code, 2, "{unnamed:?}");
     assert!(unnamed.stderr.contains("--admin"), "{unnamed:?}");
+    let by_itself = |words: &[&str]| command(words).sharing(scene.running.data()).run();
+    let said = by_itself(&["pause"]);
+    assert_eq!(
+        said.code, 0,
+        "a process of its data folder reads it: {said:?}"
+    );
+    scene.running.wait_for_line(paused);
+    other.wait_for_line(paused);
+    let said = by_itself(&["resume"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    scene.running.wait_for_line(resumed);
+    other.wait_for_line(resumed);
     let token = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(token.path(), "operator").expect("written");
     let token = token.path().display().to_string();
@@ -155,8 +167,8 @@ async fn an_sqs_queue_is_paused_for_the_fleet_of_a_process_that_must_be_named() 
     assert_eq!(said.code, 0, "{said:?}");
     let wanted = "for the processes of this machine only";
     assert!(said.stdout.contains(wanted), "{said:?}");
-    scene.running.wait_for_line(paused);
-    other.wait_for_line(paused);
+    scene.running.wait_for_lines(2, paused);
+    other.wait_for_lines(2, paused);
     // A poll that was under way at the pause gives back what it brings.
     server.send_many(&url, bodies()).await;
     let shown = scene.get(&format!("/api/v1/queues/{name}"));
@@ -169,7 +181,7 @@ async fn an_sqs_queue_is_paused_for_the_fleet_of_a_process_that_must_be_named() 
     assert_eq!(prints(&other), [""; 0]);
     let said = command(&[&["resume"], &named[..]].concat()).run();
     assert_eq!(said.code, 0, "{said:?}");
-    other.wait_for_line(resumed);
+    other.wait_for_lines(2, resumed);
     let deadline = std::time::Instant::now() + dispatcher_tests::PATIENCE;
     while prints(&scene.running).len() + prints(&other).len() < 20 {
         assert!(std::time::Instant::now() < deadline, "not all are handled");

@@ -78,6 +78,7 @@ impl Check {
             log: LogSettings::read(program, &mut self.problems),
             schedule_table: self.schedule_table(program),
             queues: self.declared_queues(file),
+            fleet: FleetSettings::read(program, &mut self.problems),
             otlp: Otlp::default(),
         }
     }
@@ -89,7 +90,6 @@ impl Check {
         let places = self.places(program, file);
         let own = ProgramSettings::read(program, &mut self.problems);
         let otlp = self.otlp(program, &flags.otel, own.name.as_deref());
-        let fleet = FleetSettings::read(program, &mut self.problems);
         let limits = self.fleet_limits(file);
         let mut routes = self.routes(flags, file);
         self.limits_of_routes(&mut routes, &file.routes, &limits);
@@ -103,7 +103,7 @@ impl Check {
             otlp,
             schedule_table: places.schedule_table,
             queues: places.queues,
-            fleet,
+            fleet: places.fleet,
             limits,
             routes,
             functions: None,

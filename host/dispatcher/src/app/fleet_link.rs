@@ -271,6 +271,14 @@ impl FleetLink {
         processes
     }
 
+    /// Whether a process of the fleet reads a queue, or has queues that its summary leaves out.
+    pub(crate) async fn reads(&self, queue: &str) -> bool {
+        let processes = self.processes().await;
+        processes.iter().any(|(_, process)| {
+            process.left_out > 0 || process.queues.iter().any(|one| one.queue == queue)
+        })
+    }
+
     /// Remembers since when a kind of call fails, and logs it.
     fn note<T>(&self, kind: CallKind, result: Result<T, CallError>) -> Result<T, CallError> {
         let mut state = self.state.lock();

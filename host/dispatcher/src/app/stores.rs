@@ -3,14 +3,15 @@
 
 use super::build::Backends;
 use super::build::schedule::Schedules;
+use super::fleet_link::{FleetLink, Reach};
 use super::messages::known::{KnownQueue, KnownQueues, SendTarget};
 use super::messages::{QueueMessages, TriedPlugins, problems};
+use super::operations::fleet::{controlled, store_failed};
 use super::operations::scheduled;
-use dispatcher_config::Places;
 use dispatcher_config::name::QueueName;
+use dispatcher_config::{FleetPlace, Places};
 use dispatcher_core::backend::not_made_yet;
 use dispatcher_core::control::ControlChange;
-use dispatcher_core::process;
 use dispatcher_core::queue::QueueError;
 use dispatcher_core::telemetry::trace::Tracer;
 use dispatcher_operate::messages::MessageOperations;
@@ -25,6 +26,7 @@ pub(crate) struct StoreSite {
     backends: Arc<Backends>,
     schedules: Schedules,
     messages: QueueMessages,
+    fleet: Option<FleetPlace>,
 }
 
 impl StoreSite {
@@ -41,7 +43,38 @@ impl StoreSite {
             schedules: Schedules::new(backends.clone(), table.clone()),
             messages: messages.with_bodies(true).with_plugins(plugins),
             backends,
+            fleet: places.fleet.store.clone(),
         }
+    }
+
+    /// Changes a queue whose backend stores no controls, in the control record of its fleet. A
+    /// process of the fleet must read the queue, so that a wrong name or store is found.
+    async fn change_in_fleet(
+        &self,
+        name: &QueueName,
+        change: &ControlChange,
+    ) -> Result<ControlResult, CallProblem> {
+        let fleet = FleetLink::open(&self.backends, self.fleet.as_ref(), None, None).await;
+        let mut turn = fleet.turn().await;
+        fleet.look(&mut turn).await;
+        let queue = name.to_string();
+        if !fleet.control().has_queue(&queue) && !fleet.reads(&queue).await {
+            let why = format!(
+                "queue `{name}` is on {}, which cannot store pauses and limits, and no process of \
+                 the fleet in {} reads it; wanted the admin address of one process, as in \
+                 127.0.0.1:9090",
+                name.backend.name(),
+                fleet.place()
+            );
+            return Err(CallProblem::new(StatusCode::NOT_IMPLEMENTED, why));
+        }
+        let changed = fleet.change(&mut turn, |control, _| {
+            control.change_queue(&queue, change);
+            Ok(())
+        });
+        changed.await.map_err(|error| store_failed(&error))?;
+        let paused = fleet.control().queue(&queue).paused;
+        Ok(controlled(&queue, fleet.reach(), paused, Vec::new()))
     }
 
     async fn failed(&self, name: &QueueName, error: &QueueError) -> CallProblem {
@@ -91,12 +124,7 @@ impl Site for StoreSite {
     ) -> Result<ControlResult, CallProblem> {
         let name = named(queue)?;
         if !name.backend.facts().shares_controls {
-            let why = format!(
-                "queue `{name}` is on {}, which cannot store pauses and limits; wanted the admin \
-                 address of one process, as in 127.0.0.1:9090",
-                name.backend.name()
-            );
-            return Err(CallProblem::new(StatusCode::NOT_IMPLEMENTED, why));
+            return self.change_in_fleet(&name, change).await;
         }
         let changed = async {
             let client = self.backends.client(name.backend).await?;
@@ -108,15 +136,9 @@ impl Site for StoreSite {
         if let Err(error) = changed.await {
             return Err(self.failed(&name, &error).await);
         }
-        Ok(ControlResult {
-            target: name.to_string(),
-            affects: "all-processes".into(),
-            until: "changed".into(),
-            process: process::label(),
-            within_s: super::live::APPLIED_WITHIN.as_secs().into(),
-            paused: change.paused.unwrap_or_default(),
-            queues: Vec::new(),
-        })
+        let paused = change.paused.unwrap_or_default();
+        let target = name.to_string();
+        Ok(controlled(&target, Reach::AllProcesses, paused, Vec::new()))
     }
 
     async fn cancel_message(&self, queue: &str, id: &str) -> Result<CancelResult, CallProblem> {

@@ -260,14 +260,17 @@ fn printed(answer: &ControlResult) -> Value {
 const SHARED: &str = "\
 On Redis, DynamoDB and local queues it is stored with the queue: it applies to all processes that
 read the queue, within 2 seconds, and to those that start later, until it is changed again. SQS
-cannot store it, so a process stores it for its fleet: name one of its processes with --admin. By
-default the fleet is the processes of one machine; the store of [fleet] makes it larger.";
+cannot store it, so it is stored for the fleet of --config, if one of its processes reads the queue;
+otherwise name a process with --admin. By default the fleet is the processes of one machine; the
+store of [fleet] makes it larger.";
 
 const PAUSE: &str = "\
 Examples:
   dispatcher pause redis:payments
   dispatcher pause payments --admin 127.0.0.1:9090 --admin-token-file token
       the fleet of this process, on SQS
+  dispatcher pause payments --config dispatcher.toml
+      the fleet of this file, on SQS
 
 No more messages are received. Running attempts finish. Held messages that have not started are
 given back without counting an attempt.";

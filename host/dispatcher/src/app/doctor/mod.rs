@@ -5,6 +5,7 @@ mod limits;
 mod repeats;
 
 use super::build::{Backends, OpenTerms, records};
+use super::fleet_link::FleetLink;
 use super::live;
 use super::stop::{self, Platform, StopPlan};
 use dispatcher_aws as aws;
@@ -102,11 +103,24 @@ pub async fn look(settings: &Settings, measured: &[RouteDurations]) -> Vec<Findi
     }
     findings.extend(limits::look(settings, &backends).await);
     let (controls, _) = live::shared(&backends, settings.queue_names()).await;
-    findings.extend(
-        controls
-            .iter()
-            .filter_map(|(queue, set)| of_control(queue, set)),
-    );
+    let fleet = FleetLink::open(&backends, settings.fleet.store.as_ref(), None, None).await;
+    fleet.look(&mut fleet.turn().await).await;
+    let record = fleet.control();
+    findings.extend(settings.queue_names().filter_map(|name| {
+        let queue = name.to_string();
+        let of_backend = controls.get(&queue).copied().unwrap_or_default();
+        let ends = [
+            format!("`dispatcher resume {queue}`"),
+            format!("`dispatcher limit {queue} --reset`"),
+        ];
+        let set = of_backend.or(record.queue(&queue));
+        of_control(&format!("queue {queue}"), &set, ends)
+    }));
+    findings.extend(settings.routes.iter().filter_map(|route| {
+        let name = &route.name;
+        let ends = ["resume", "limits"].map(|verb| format!("POST /api/v1/routes/{name}/{verb}"));
+        of_control(&format!("route {name}"), &record.route(name), ends)
+    }));
     let warnings = warnings(settings, &backends, false).await;
     findings.extend(warnings.into_iter().map(|warning| {
         let ServerWarning { about, message } = warning;
@@ -294,8 +308,9 @@ fn of_spans(route: &Route) -> Option<Finding> {
     })
 }
 
-/// Finds settings of operators on a queue. They outlive the processes that apply them.
-fn of_control(queue: &str, set: &QueueControl) -> Option<Finding> {
+/// Finds settings of operators on a queue or a route. They outlive the processes that apply them,
+/// and these requests end a pause and limits.
+fn of_control(about: &str, set: &QueueControl, [resume, reset]: [String; 2]) -> Option<Finding> {
     let QueueControl {
         paused,
         concurrency,
@@ -310,18 +325,18 @@ fn of_control(queue: &str, set: &QueueControl) -> Option<Finding> {
     .into_iter()
     .flatten()
     .collect();
-    let paused = paused.then(|| format!("it is paused until `dispatcher resume {queue}`"));
+    let paused = paused.then(|| format!("it is paused until {resume}"));
     let limited = (!limits.is_empty()).then(|| {
         let limits = limits.join(", ");
-        format!("it has the live limits {limits} until `dispatcher limit {queue} --reset`")
+        format!("it has the live limits {limits} until {reset}")
     });
     let set: Vec<String> = paused.into_iter().chain(limited).collect();
     (!set.is_empty()).then(|| {
         let says = format!(
-            "{}; this applies to all processes that read it and outlives their restarts",
+            "{}; this applies to all its processes and outlives their restarts",
             set.join(", and ")
         );
-        Finding::new(Level::Warn, &format!("queue {queue}"), says)
+        Finding::new(Level::Warn, about, says)
     })
 }
 

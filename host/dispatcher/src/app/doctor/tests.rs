@@ -262,13 +262,15 @@ fn problems_of_check_are_findings_of_doctor() {
 
 #[test]
 fn what_operators_have_set_on_a_queue_is_a_warning() {
-    assert_eq!(of_control("local:q", &QueueControl::default()), None);
+    let ends = || ["`dispatcher resume local:q`", "`… --reset`"].map(str::to_owned);
+    let nothing = of_control("queue local:q", &QueueControl::default(), ends());
+    assert_eq!(nothing, None);
     let set = QueueControl {
         paused: true,
         rate: Some(5.0),
         ..QueueControl::default()
     };
-    let found = of_control("local:q", &set).expect("a finding");
+    let found = of_control("queue local:q", &set, ends()).expect("a finding");
     assert_eq!((found.level, &*found.about), (Level::Warn, "queue local:q"));
     for wanted in ["dispatcher resume local:q", "rate 5/s", "--reset"] {
         assert!(found.message.contains(wanted), "{}", found.message);

@@ -319,12 +319,12 @@ impl RunOperations {
 }
 
 /// Reports that the fleet's store could not do what was requested.
-pub(super) fn store_failed(error: &CallError) -> CallProblem {
+pub(in super::super) fn store_failed(error: &CallError) -> CallProblem {
     call_failed("The store of the fleet", error)
 }
 
 /// Returns the result of a change of controls.
-pub(super) fn controlled(
+pub(in super::super) fn controlled(
     target: &str,
     reach: Reach,
     paused: bool,

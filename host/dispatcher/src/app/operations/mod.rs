@@ -4,7 +4,7 @@
 mod cancel;
 mod depths;
 mod findings;
-mod fleet;
+pub(super) mod fleet;
 pub(super) mod rates;
 pub(super) mod scheduled;
 mod unread;
