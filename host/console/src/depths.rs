@@ -2,8 +2,10 @@
 //! Without readers there are no requests.
 
 use dispatcher_core::clock;
-use dispatcher_operate::operations::Operations;
+use dispatcher_operate::operations::{Operations, Page, QueueView};
+use dispatcher_telemetry::pace::FleetPace;
 use dispatcher_telemetry::registry::Registry;
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -53,9 +55,34 @@ impl DepthAsker {
             return;
         };
         let due = self.metrics.due_depths(clock::now());
+        let mut views = Vec::with_capacity(due.len());
         for names in due.chunks(TOGETHER) {
-            let mut views = operations.queues_named(names).await;
-            operations.add_depths(&mut views).await;
+            let mut some = operations.queues_named(names).await;
+            operations.add_depths(&mut some).await;
+            views.extend(some);
+        }
+        if !views.is_empty() {
+            self.record_paces(&**operations, views).await;
+        }
+    }
+
+    /// Records the paces of these queues in the fleet.
+    async fn record_paces(&self, operations: &dyn Operations, views: Vec<QueueView>) {
+        let fleet = operations.fleet().await.unwrap_or_default();
+        let done = fleet.queues.into_iter().map(|one| (one.queue, one.done));
+        let done: HashMap<String, f64> = done.collect();
+        let routes = operations.routes(&Page::everything());
+        let routes = routes.map(|(routes, _)| routes).unwrap_or_default();
+        let most = routes
+            .into_iter()
+            .map(|one| (one.route, one.fleet_per_second));
+        let most: HashMap<String, Option<f64>> = most.collect();
+        for QueueView { queue, route, .. } in views {
+            let pace = FleetPace {
+                done: done.get(&queue).copied().unwrap_or_default(),
+                most: most.get(&route).copied().flatten(),
+            };
+            self.metrics.paces.record(queue, pace);
         }
     }
 

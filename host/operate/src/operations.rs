@@ -70,6 +70,9 @@ answers! {
         /// Maximum messages that start per second in all processes together, by its limits without
         /// keys; nothing if they do not limit that.
         fleet_rate: Option<f64>,
+        /// Maximum messages that start per second in all processes together by both, if attempts
+        /// take as long as here; nothing if that is not limited or not known.
+        fleet_per_second: Option<f64>,
     }
 
     /// A whole number that operators can change while the program runs.
@@ -427,6 +430,17 @@ pub struct Page {
     pub limit: usize,
     /// The end of the previous page.
     pub after: Option<String>,
+}
+
+impl Page {
+    /// Returns the page that has everything.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self {
+            limit: usize::MAX,
+            after: None,
+        }
+    }
 }
 
 /// The running program: its state, besides its operations. All calls may run concurrently; those

@@ -31,10 +31,9 @@ pub struct RouteLoad {
     pub median: Option<Duration>,
     /// Its queues with additional limits and waiting messages.
     pub limited: Vec<LimitedLoad>,
-    /// The number of messages that may run in all replicas together, if that is limited.
-    pub fleet_concurrency: Option<u64>,
-    /// The number of messages that all replicas together may start per second, if that is limited.
-    pub fleet_rate: Option<f64>,
+    /// The number of messages that all replicas together can start per second, if limits of the
+    /// fleet bound it.
+    pub fleet_per_second: Option<f64>,
 }
 
 /// A queue with its own limits, each of which applies to every replica.
@@ -129,17 +128,18 @@ impl RouteLoad {
     /// Returns `wanted`, or the number of replicas that use the limits of the fleet up if that is
     /// less.
     fn within_fleet(&self, median: Duration, wanted: (u64, ScaleReason)) -> (u64, ScaleReason) {
-        // The attempts that a rate keeps busy are those that start while one runs.
-        let by_rate = self.fleet_rate.map(|rate| {
-            let busy = Duration::try_from_secs_f64(rate * median.as_secs_f64());
-            let busy = busy.unwrap_or(Duration::MAX).as_nanos();
-            u64::try_from(busy.div_ceil(NANOS_PER_SECOND)).unwrap_or(u64::MAX)
-        });
-        let most = by_rate.into_iter().chain(self.fleet_concurrency).min();
-        let replicas = most.map(|busy: u64| busy.div_ceil(self.at_once()).max(1));
-        match replicas {
-            Some(replicas) if replicas < wanted.0 => (replicas, ScaleReason::Limit),
-            _ => wanted,
+        let Some(per_second) = self.fleet_per_second else {
+            return wanted;
+        };
+        // The messages that run are those that start while one runs.
+        let busy = Duration::try_from_secs_f64(per_second * median.as_secs_f64());
+        let busy = busy.unwrap_or(Duration::MAX).as_nanos();
+        let busy = u64::try_from(busy.div_ceil(NANOS_PER_SECOND)).unwrap_or(u64::MAX);
+        let replicas = busy.div_ceil(self.at_once()).max(1);
+        if replicas < wanted.0 {
+            (replicas, ScaleReason::Limit)
+        } else {
+            wanted
         }
     }
 
@@ -205,6 +205,7 @@ fn replicas_for(waiting: u64, at_once: u64, median: Duration, drain: Duration) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dispatcher_core::fleet::limit::{LimitNumbers, Rate};
     use proptest::prelude::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -220,8 +221,7 @@ mod tests {
             running: (0, 0),
             median: median_ms.map(Duration::from_millis),
             limited: Vec::new(),
-            fleet_concurrency: None,
-            fleet_rate: None,
+            fleet_per_second: None,
         }
     }
 
@@ -277,9 +277,13 @@ mod tests {
             (Some(1), Some(0.1), 1, ScaleReason::Limit),
             (Some(2_000), Some(5_000.0), 100, ScaleReason::Backlog),
         ] {
+            let rate = rate.map(|per_second| Rate {
+                per_second,
+                burst: 1,
+            });
+            let numbers = LimitNumbers { concurrency, rate };
             let load = RouteLoad {
-                fleet_concurrency: concurrency,
-                fleet_rate: rate,
+                fleet_per_second: numbers.most_per_second(backlog.median),
                 ..backlog.clone()
             };
             let wanted = Some((replicas, reason));
@@ -288,7 +292,7 @@ mod tests {
         // What is in flight keeps its place.
         let busy = RouteLoad {
             in_flight: 70,
-            fleet_concurrency: Some(1),
+            fleet_per_second: Some(1.0),
             ..backlog
         };
         let wanted = Some((7, ScaleReason::InFlight));
@@ -405,7 +409,7 @@ mod tests {
     proptest! {
         #[test]
         fn messages_in_flight_always_have_a_place(backlog in 0_u64..1_000_000, in_flight in 0_u64..1_000_000, held in 0_u64..1_000, concurrency in 0_u64..1_000, batch_size in 1_u64..10, ms in 0_u64..1_000_000, drain in 1_u64..86_400) {
-            let load = RouteLoad { backlog, in_flight, held, released: 0, concurrency, batch_size, running: (0, 0), median: Some(Duration::from_millis(ms)), limited: Vec::new(), fleet_concurrency: None, fleet_rate: None };
+            let load = RouteLoad { backlog, in_flight, held, released: 0, concurrency, batch_size, running: (0, 0), median: Some(Duration::from_millis(ms)), limited: Vec::new(), fleet_per_second: None };
             let (replicas, _) = load.replicas(SECOND * u32::try_from(drain).expect("small")).expect("its median is known");
             prop_assert!(replicas * concurrency.max(1) >= in_flight.saturating_sub(held));
             prop_assert_eq!(replicas == 0, backlog == 0 && in_flight == 0);

@@ -20,7 +20,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const DRAIN: Metric = Metric::gauge(
     "queue_drain_seconds",
     Unit::Seconds,
-    "Time until nothing waits in the queue if nothing more comes, at the pace of this process in the last minute.",
+    "Time until nothing waits in the queue if nothing more comes, at the pace of all processes of the fleet, within its limits.",
 );
 const CALLS: Metric = Metric::gauge(
     "queue_calls_per_1000_messages",
@@ -49,11 +49,36 @@ struct PaceCounts {
 /// The counts at different times, the oldest first.
 type Marks = VecDeque<(BootInstant, PaceCounts)>;
 
-/// The marks of the last minute, by queue.
+/// The pace of a queue in all processes of the fleet.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct FleetPace {
+    /// The messages that they handled and deleted per second.
+    pub done: f64,
+    /// The messages that they can start per second by the limits of the fleet; `None` if that is not
+    /// limited or not known.
+    pub most: Option<f64>,
+}
+
+/// The marks of the last minute, and the last known paces of the fleet, by queue.
 #[derive(Debug, Default)]
-pub struct Paces(Mutex<HashMap<Arc<str>, Marks>>);
+pub struct Paces {
+    marks: Mutex<HashMap<Arc<str>, Marks>>,
+    fleet: Mutex<HashMap<String, FleetPace>>,
+}
 
 impl Paces {
+    /// Records the pace of a queue in all processes of the fleet.
+    pub fn record(&self, queue: String, pace: FleetPace) {
+        self.fleet.lock().insert(queue, pace);
+    }
+
+    /// Returns the messages of a queue that the fleet handles per second, given those of this
+    /// process.
+    fn per_second(&self, queue: &str, own: f64) -> f64 {
+        let fleet = self.fleet.lock().get(queue).copied().unwrap_or_default();
+        own.max(fleet.done).min(fleet.most.unwrap_or(f64::MAX))
+    }
+
     /// Returns the counts since the oldest mark and the time since then; `None` at first.
     fn since_mark(
         &self,
@@ -61,7 +86,7 @@ impl Paces {
         now: BootInstant,
         counted: PaceCounts,
     ) -> Option<(Duration, PaceCounts)> {
-        let mut all = self.0.lock();
+        let mut all = self.marks.lock();
         let marks = all.entry(queue.clone()).or_default();
         while marks.get(1).is_some_and(|(at, _)| now.since(*at) >= MINUTE) {
             marks.pop_front();
@@ -103,7 +128,8 @@ impl Paces {
             let Some((passed, since)) = self.since_mark(queue, now, counted) else {
                 continue;
             };
-            let left = waiting(queue).and_then(|waiting| drain_s(waiting, since.done, passed));
+            let per_second = self.per_second(queue, since.done as f64 / passed.as_secs_f64());
+            let left = waiting(queue).and_then(|waiting| drain_s(waiting, per_second));
             drain.extend(left.map(|left| level(queue, left)));
             if since.received > 0 {
                 let each = since.calls as f64 / since.received as f64 * 1_000.0;
@@ -140,14 +166,12 @@ fn spent(queue: &str, calls: u64, dollars_per_million: f64) -> MetricSample {
     MetricSample::new([queue], MetricValue::Sum(dollars))
 }
 
-/// Returns the time in seconds to empty the queue at the recent pace; `None` if no message was
-/// handled.
-fn drain_s(waiting: u64, done: u64, passed: Duration) -> Option<f64> {
-    match (waiting, done) {
-        (0, _) => Some(0.0),
-        (_, 0) => None,
-        _ => Some(waiting as f64 * passed.as_secs_f64() / done as f64),
+/// Returns the time in seconds to empty the queue; `None` if no message is handled.
+fn drain_s(waiting: u64, per_second: f64) -> Option<f64> {
+    if waiting == 0 {
+        return Some(0.0);
     }
+    (per_second > 0.0).then(|| waiting as f64 / per_second)
 }
 
 #[cfg(test)]
@@ -207,9 +231,32 @@ mod tests {
 
     #[test]
     fn the_drain_time_is_known_where_something_is_done_or_nothing_waits() {
-        let minute = Duration::from_secs(60);
-        assert_eq!(drain_s(0, 0, minute), Some(0.0));
-        assert_eq!(drain_s(5, 0, minute), None);
-        assert_eq!(drain_s(120, 60, minute), Some(120.0));
+        assert_eq!(drain_s(0, 0.0), Some(0.0));
+        assert_eq!(drain_s(5, 0.0), None);
+        assert_eq!(drain_s(120, 1.0), Some(120.0));
+    }
+
+    #[test]
+    fn pace_is_that_of_the_fleet_within_its_limits() {
+        let paces = Paces::default();
+        assert_eq!(
+            paces.per_second("orders", 4.0),
+            4.0,
+            "nothing is known of others"
+        );
+        for (done, most, per_second) in [
+            (12.0, None, 12.0),
+            (0.5, None, 4.0),
+            (12.0, Some(10.0), 10.0),
+            (12.0, Some(50.0), 12.0),
+        ] {
+            paces.record("orders".to_owned(), FleetPace { done, most });
+            assert_eq!(
+                paces.per_second("orders", 4.0),
+                per_second,
+                "{done} {most:?}"
+            );
+        }
+        assert_eq!(paces.per_second("other", 4.0), 4.0);
     }
 }

@@ -3,8 +3,10 @@
 use super::{Call, as_json, document};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
+use dispatcher_core::clock;
 use dispatcher_core::telemetry::events::outcomes::RecentOutcome;
 use dispatcher_core::telemetry::events::{EventKind, ReasonKind};
+use dispatcher_operate::fleet::FleetView;
 use dispatcher_operate::objects::{
     Findings, MessageTotals, OneQueue, Outcomes, Overview, Plugins, Processes, Queues, RouteScale,
     Routes, RunningList, Scale, Schedules,
@@ -16,6 +18,9 @@ use dispatcher_operate::problem::{CallProblem, FieldProblem};
 use dispatcher_operate::scale::{LimitedLoad, RouteLoad};
 use std::time::Duration;
 
+/// How long the other processes of the fleet are asked for. Autoscalers wait 3 seconds.
+const FLEET_PATIENCE: Duration = Duration::from_secs(1);
+
 type ApiResult = Result<Response, CallProblem>;
 
 pub(super) async fn openapi(_: Call) -> ApiResult {
@@ -23,7 +28,7 @@ pub(super) async fn openapi(_: Call) -> ApiResult {
 }
 
 pub(super) async fn overview(call: Call) -> ApiResult {
-    let all = every_one();
+    let all = Page::everything();
     let (routes, _) = call.operations.routes(&all)?;
     let (queues, _) = call.operations.queues(&all).await?;
     let paused = queues.iter().filter(|queue| queue.paused);
@@ -49,14 +54,6 @@ pub(super) async fn overview(call: Call) -> ApiResult {
         recent: call.state.dashboard.recent(),
         streams: call.state.streams.open().into(),
     })
-}
-
-/// Returns the page that has everything.
-fn every_one() -> Page {
-    Page {
-        limit: usize::MAX,
-        after: None,
-    }
 }
 
 pub(super) async fn routes(call: Call) -> ApiResult {
@@ -215,7 +212,7 @@ pub(super) async fn fleet(call: Call) -> ApiResult {
 }
 
 pub(super) async fn scale(call: Call) -> ApiResult {
-    let all = every_one();
+    let all = Page::everything();
     let (mut routes, _) = call.operations.routes(&all)?;
     if let Some(wanted) = call.query.text("route") {
         routes.retain(|route| route.route == wanted);
@@ -228,11 +225,17 @@ pub(super) async fn scale(call: Call) -> ApiResult {
     let (mut queues, _) = call.operations.queues(&all).await?;
     queues.retain(|queue| routes.iter().any(|route| route.route == queue.route));
     let calls = call.operations.add_depths(&mut queues).await.calls;
+    let fleet = tokio::select! {
+        fleet = call.operations.fleet() => fleet.unwrap_or_default(),
+        () = clock::sleep_until(Some(clock::now() + FLEET_PATIENCE)) => FleetView::default(),
+    };
     let drain = call.query.drain();
     let mut items = Vec::new();
     for route in &routes {
         let of_route = queues.iter().filter(|queue| queue.route == route.route);
-        let load = load(route, of_route, |queue| call.operations.released(queue))?;
+        let elsewhere = fleet.waiting_elsewhere(&route.route);
+        let released = |queue: &str| call.operations.released(queue);
+        let load = load(route, of_route, elsewhere, released)?;
         let Some((replicas, reason)) = load.replicas(drain) else {
             return Err(CallProblem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -264,11 +267,12 @@ pub(super) async fn scale(call: Call) -> ApiResult {
     })
 }
 
-/// Returns the load of a route. An unknown number is an error, because it would lead to a wrong
-/// scale.
+/// Returns the load of a route, of which other processes hold `elsewhere` messages that have not
+/// started. An unknown number is an error, because it would lead to a wrong scale.
 fn load<'a>(
     route: &RouteView,
     queues: impl Iterator<Item = &'a QueueView>,
+    elsewhere: u64,
     released: impl Fn(&str) -> u64,
 ) -> Result<RouteLoad, CallProblem> {
     let mut load = RouteLoad {
@@ -276,8 +280,7 @@ fn load<'a>(
         batch_size: route.batch_size.0,
         running: (route.attempts.0, 0),
         median: route.median_attempt_s.map(Duration::from_secs_f64),
-        fleet_concurrency: route.fleet_concurrency.map(|most| most.0),
-        fleet_rate: route.fleet_rate,
+        fleet_per_second: route.fleet_per_second,
         ..RouteLoad::default()
     };
     for queue in queues {
@@ -307,7 +310,7 @@ fn load<'a>(
     }
     // Depths are some seconds old, but the numbers of this process are current.
     let held = route.in_flight.0.saturating_sub(load.running.1);
-    load.held = held.min(load.in_flight);
+    load.held = held.saturating_add(elsewhere).min(load.in_flight);
     Ok(load)
 }
 

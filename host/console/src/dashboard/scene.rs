@@ -25,11 +25,8 @@ impl Scene<'_> {
 
     /// Returns all routes.
     pub(super) fn routes(&self) -> Vec<RouteView> {
-        let all = Page {
-            limit: usize::MAX,
-            after: None,
-        };
-        self.operations.routes(&all).unwrap_or_default().0
+        let routes = self.operations.routes(&Page::everything());
+        routes.unwrap_or_default().0
     }
 
     /// Returns whether this process handles messages. Otherwise it only serves queues.

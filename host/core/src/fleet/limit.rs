@@ -4,8 +4,9 @@
 use crate::message::Message;
 use crate::message::group_by::GroupBy;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The key of messages that have none.
 pub const NO_KEY: &str = "(none)";
@@ -36,6 +37,19 @@ impl LimitNumbers {
     pub fn fits(&self, weight: u32) -> bool {
         let permits = self.concurrency.is_none_or(|most| weight <= most);
         permits && self.rate.is_none_or(|rate| weight <= rate.burst)
+    }
+
+    /// Returns how many messages all processes together can start per second if each runs for
+    /// `each`; `None` if that is not limited or not known.
+    #[must_use]
+    pub fn most_per_second(&self, each: Option<Duration>) -> Option<f64> {
+        let each_s = each
+            .map(|each| each.as_secs_f64())
+            .filter(|each| *each > 0.0);
+        let permits = self.concurrency.map(f64::from);
+        let by_permits = permits.zip(each_s).map(|(most, each_s)| most / each_s);
+        let by_rate = self.rate.map(|rate| rate.per_second);
+        by_permits.into_iter().chain(by_rate).min_by(f64::total_cmp)
     }
 }
 
@@ -210,6 +224,57 @@ mod tests {
             key.starts_with("sha256:") && key.len() < LONGEST_KEY,
             "{key}"
         );
+    }
+
+    #[test]
+    fn rate_and_concurrency_bound_the_starts_per_second() {
+        let rate = Rate {
+            per_second: 30.0,
+            burst: 1,
+        };
+        let half = Some(Duration::from_millis(500));
+        for (concurrency, rate, each, most) in [
+            (None, None, half, None),
+            (Some(10), None, half, Some(20.0)),
+            (Some(10), Some(rate), half, Some(20.0)),
+            (Some(40), Some(rate), half, Some(30.0)),
+            (Some(10), None, None, None),
+            (Some(10), Some(rate), Some(Duration::ZERO), Some(30.0)),
+        ] {
+            let numbers = LimitNumbers { concurrency, rate };
+            assert_eq!(numbers.most_per_second(each), most, "{numbers:?}");
+        }
+    }
+
+    #[test]
+    fn live_numbers_of_a_key_come_before_its_own_and_those_of_the_limit() {
+        fn of(concurrency: u32) -> LiveLimit {
+            LiveLimit {
+                concurrency: Some(concurrency),
+                ..LiveLimit::default()
+            }
+        }
+        let group = limit(Some(LimitKey::Group), LimitWeight::Fixed(1));
+        let most = |live: &[(&str, u32)], key: &str| {
+            let live = live.iter();
+            let live = live.map(|(name, most)| ((*name).to_owned(), of(*most)));
+            group
+                .with_live(&live.collect())
+                .numbers_of(Some(key))
+                .concurrency
+        };
+        assert_eq!(most(&[("api", 3)], "other"), Some(3));
+        assert_eq!(most(&[("api", 3)], "acme"), Some(50), "its override");
+        assert_eq!(most(&[("api", 3), ("api/acme", 1)], "acme"), Some(1));
+        assert_eq!(most(&[("api/a/b", 2)], "a/b"), Some(2));
+        assert_eq!(most(&[("api/a", 2), ("api-two/b", 9)], "b"), Some(5));
+        let burst = LiveLimit {
+            burst: Some(7),
+            ..LiveLimit::default()
+        };
+        let live = BTreeMap::from([("api/acme".to_owned(), burst)]);
+        let numbers = group.with_live(&live).numbers_of(Some("acme"));
+        assert_eq!(numbers.concurrency, Some(50), "what it leaves out");
     }
 
     #[test]

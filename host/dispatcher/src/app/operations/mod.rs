@@ -156,6 +156,7 @@ impl RunOperations {
         RouteView {
             fleet_concurrency: common.concurrency.map(|most| u64::from(most).into()),
             fleet_rate: common.rate.map(|rate| rate.per_second),
+            fleet_per_second: common.most_per_second(figures.hand_over),
             route: route.name.clone(),
             plugin: route.plugin.clone(),
             queues: route.queues.len().into(),
