@@ -413,6 +413,9 @@ values! {
     /// The id of a message.
     MessageId(String): String::WANTED, Flag::Text("ID"), text_schema(), String::of;
 
+    /// A key of a limit.
+    LimitKeyText(String): String::WANTED, Flag::Text("KEY"), text_schema(), String::of;
+
     /// A command of the shell, which is run where the command was typed.
     ShellCommand(String): String::WANTED, Flag::Local("COMMAND"), text_schema(), String::of;
 

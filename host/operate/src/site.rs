@@ -42,10 +42,11 @@ pub trait Site: Send + Sync + 'static {
         Err(no_routes("ask one that does"))
     }
 
-    /// Changes the numbers of a limit for all processes of the fleet.
+    /// Changes the numbers of a limit, or of one of its keys, for all processes of the fleet.
     async fn change_limit(
         &self,
         _limit: &str,
+        _key: Option<String>,
         _change: &LimitChange,
     ) -> Result<ControlResult, CallProblem> {
         Err(no_routes("ask one that does"))

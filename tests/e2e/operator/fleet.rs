@@ -238,3 +238,40 @@ fn process_without_a_writable_store_is_its_own_fleet() {
     let said = Program::new(["fleet"]).run();
     assert_eq!(said.code, 2, "{said:?}");
 }
+
+#[test]
+fn limit_of_the_fleet_is_changed_by_the_command_and_one_key_of_it() {
+    let text = "[limit.api]\nkey = \"customer\"\nconcurrency = 1\noverride.acme = { concurrency = 50 }\n\
+                [plugin.p]\nforward = \"http://127.0.0.1:9/\"\n\
+                [[route]]\nqueues = [\"local:default\"]\nlimits = [\"api\"]\n";
+    let start = |flags: &[&str]| {
+        let words = ["run", "--log-format", "json", "--config", "dispatcher.toml"];
+        Program::new([&words, flags].concat()).file("dispatcher.toml", text)
+    };
+    let scene = ApiScene::of(start, &[]);
+    let concurrency = |wanted: u64| {
+        fleet(&scene, |shown| shown["limits"][0]["concurrency"] == wanted);
+    };
+    concurrency(1);
+    let command = |words: &[&str], code: i32, wanted: &str| {
+        let said = scene.command(&[&["limit"], words].concat()).run();
+        assert_eq!(said.code, code, "{words:?}: {said:?}");
+        let told = format!("{}{}", said.stdout, said.stderr);
+        assert!(told.contains(wanted), "{words:?}: {said:?}");
+    };
+    let changed = "limit api changed for the processes of this machine only";
+    command(&["api", "--concurrency", "3"], 0, changed);
+    concurrency(3);
+    let one = ["api", "--key", "acme", "--concurrency", "2"];
+    command(&one, 0, "limit api/acme changed");
+    command(&["api", "--reset"], 0, changed);
+    concurrency(1);
+    command(
+        &["local:default", "--rate", "9"],
+        0,
+        "local:default limited",
+    );
+    command(&["none", "--rate", "5"], 1, "no limit");
+    let mixed = ["api", "--prefetch", "1", "--burst", "2"];
+    command(&mixed, 2, "of different operations");
+}

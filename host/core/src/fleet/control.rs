@@ -35,7 +35,7 @@ pub struct FleetControl {
     format: u32,
     queues: ControlTexts,
     routes: ControlTexts,
-    /// The live numbers of limits, by their names.
+    /// The live numbers of limits, by their names; those of one key by both, as in `api/acme`.
     pub limits: BTreeMap<String, LiveLimit>,
     /// The filter of log lines.
     pub log_level: Option<String>,

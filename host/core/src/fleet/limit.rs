@@ -1,6 +1,7 @@
 //! A limit that holds for all processes together: its numbers, and what of a message counts under
 //! it. Pure.
 
+use super::control::LiveLimit;
 use crate::message::Message;
 use crate::message::group_by::GroupBy;
 use sha2::{Digest, Sha256};
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 /// The key of messages that have none.
 pub const NO_KEY: &str = "(none)";
+/// What hashes of keys begin with.
+const HASH: &str = "sha256:";
 /// The most bytes of a key in a store. A longer key counts under its hash.
 const LONGEST_KEY: usize = 128;
 
@@ -130,6 +133,41 @@ impl Limit {
         }
     }
 
+    /// Returns the limit with its live numbers and those of its keys, as a control record has them.
+    #[must_use]
+    pub fn with_live(&self, live: &BTreeMap<String, LiveLimit>) -> Self {
+        let mut limit = self.clone();
+        if let Some(own) = live.get(&self.name) {
+            limit.numbers = own.over(self.numbers);
+        }
+        for (name, own) in live {
+            let key = name
+                .strip_prefix(&self.name)
+                .and_then(|rest| rest.strip_prefix('/'));
+            if let Some(key) = key {
+                let numbers = own.over(limit.numbers_of(Some(key)));
+                limit.overrides.insert(key.to_owned(), numbers);
+            }
+        }
+        limit
+    }
+
+    /// Returns the name of its record for a key, or of its only record.
+    #[must_use]
+    pub fn record(&self, key: Option<&str>) -> String {
+        key.map_or_else(|| self.name.clone(), |key| format!("{}/{key}", self.name))
+    }
+
+    /// Returns a key, which people may have copied from where it is shown, as it is kept.
+    #[must_use]
+    pub fn own_key(&self, key: String) -> String {
+        if key.starts_with(HASH) {
+            key
+        } else {
+            self.kept(key)
+        }
+    }
+
     /// Returns the key as it is kept and shown.
     fn kept(&self, key: String) -> String {
         if self.hides_keys || key.len() > LONGEST_KEY {
@@ -169,7 +207,7 @@ impl LimitNumbers {
 fn hash(key: &str) -> String {
     let digest = Sha256::digest(key.as_bytes());
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("{HASH}{hex}")
 }
 
 #[cfg(test)]
@@ -286,5 +324,8 @@ mod tests {
         let key = hiding.need(0, &message, None).key.expect("it has a key");
         assert!(key.starts_with("sha256:"), "{key}");
         assert_eq!(hiding.numbers_of(Some(&key)).concurrency, Some(50));
+        for written in ["acme", &*key] {
+            assert_eq!(hiding.own_key(written.to_owned()), *key);
+        }
     }
 }

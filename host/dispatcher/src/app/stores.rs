@@ -12,6 +12,7 @@ use dispatcher_config::name::QueueName;
 use dispatcher_config::{FleetPlace, Places};
 use dispatcher_core::backend::not_made_yet;
 use dispatcher_core::control::ControlChange;
+use dispatcher_core::fleet::control::LimitChange;
 use dispatcher_core::queue::QueueError;
 use dispatcher_core::telemetry::trace::Tracer;
 use dispatcher_operate::messages::MessageOperations;
@@ -139,6 +140,19 @@ impl Site for StoreSite {
         let paused = change.paused.unwrap_or_default();
         let target = name.to_string();
         Ok(controlled(&target, Reach::AllProcesses, paused, Vec::new()))
+    }
+
+    async fn change_limit(
+        &self,
+        limit: &str,
+        _: Option<String>,
+        _: &LimitChange,
+    ) -> Result<ControlResult, CallProblem> {
+        let why = format!(
+            "limit `{limit}` is changed by a process that keeps to it; wanted the admin address of \
+             one, as in 127.0.0.1:9090"
+        );
+        Err(CallProblem::new(StatusCode::NOT_IMPLEMENTED, why))
     }
 
     async fn cancel_message(&self, queue: &str, id: &str) -> Result<CancelResult, CallProblem> {

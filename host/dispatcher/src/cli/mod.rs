@@ -162,9 +162,9 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
     }
     let (cli, typed) = match parse(words)? {
         ParsedCommand::Help => return Ok(()),
-        ParsedCommand::Operation(verb, typed) => {
+        ParsedCommand::Operation(verbs, typed) => {
             files::keep_private();
-            return verbs::run(verb, &typed);
+            return verbs::run(&verbs, &typed);
         }
         ParsedCommand::Command(cli, typed) => (cli, typed),
     };
@@ -215,7 +215,7 @@ enum ParsedCommand {
     /// The help or the version, which was printed.
     Help,
     /// An operation.
-    Operation(&'static Verb, LooseArguments),
+    Operation(Vec<&'static Verb>, LooseArguments),
     /// Any other command.
     Command(Box<Cli>, LooseArguments),
 }
@@ -230,10 +230,10 @@ fn parse(mut words: Vec<OsString>) -> Result<ParsedCommand, Failure> {
     loop {
         let error = match program().try_get_matches_from(&words) {
             Ok(matches) => {
-                if let Some(verb) = matches.subcommand_name().and_then(verbs::find) {
+                if let Some(verbs) = matches.subcommand_name().and_then(verbs::find) {
                     let matches = innermost(matches);
                     return Ok(ParsedCommand::Operation(
-                        verb,
+                        verbs,
                         LooseArguments { matches, unknown },
                     ));
                 }

@@ -19,6 +19,7 @@ use dispatcher_operate::site::Site;
 use dispatcher_operate::verbs::{Command, TypedRequest, VERBS, Verb, VerbCall};
 use dispatcher_telemetry::log::Screen;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,8 @@ use tokio_util::sync::CancellationToken;
 const TARGET: &str = "asked-target";
 const JSON: &str = "asked-json";
 const RESET: &str = "asked-reset";
+/// The group of arguments of which at least one is required.
+const NEEDED: &str = "asked";
 /// The interval at which a job is polled.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -55,21 +58,40 @@ pub(super) fn add_to(mut program: clap::Command) -> clap::Command {
         };
         program = program.mut_subcommand(name, |one| one.display_order(place));
     }
-    for (place, (verb, declared)) in all().enumerate() {
-        let command = command(verb, &declared);
-        program = program.subcommand(command.display_order(shown + 1 + place));
+    for (place, (_, declared)) in all().enumerate() {
+        if program.find_subcommand(declared.name).is_none() {
+            let command = command(&declared);
+            program = program.subcommand(command.display_order(shown + 1 + place));
+        }
     }
     program
 }
 
-/// Returns the operation of a command, if it is one.
-pub(super) fn find(name: &str) -> Option<&'static Verb> {
-    let found = all().find(|(_, declared)| declared.name == name);
-    found.map(|(verb, _)| verb)
+/// Returns the operations of a command, if it has any: several for different kinds of targets.
+pub(super) fn find(name: &str) -> Option<Vec<&'static Verb>> {
+    let found = all().filter(|(_, declared)| declared.name == name);
+    let verbs: Vec<&Verb> = found.map(|(verb, _)| verb).collect();
+    (!verbs.is_empty()).then_some(verbs)
 }
 
-fn command(verb: &Verb, declared: &Command) -> clap::Command {
-    let fields = (verb.fields)();
+/// Returns those of a command's operations that have all fields that are given.
+fn with_given_fields(verbs: &[&'static Verb], matches: &ArgMatches) -> Vec<&'static Verb> {
+    let given = verbs.iter().map(|verb| given_fields(verb, matches));
+    let given: Vec<BTreeSet<String>> = given.collect();
+    let all: BTreeSet<&String> = given.iter().flatten().collect();
+    let able = verbs.iter().zip(&given);
+    able.filter(|(_, own)| own.len() == all.len())
+        .map(|(verb, _)| *verb)
+        .collect()
+}
+
+fn given_fields(verb: &Verb, matches: &ArgMatches) -> BTreeSet<String> {
+    let ids = (verb.fields)().into_iter().map(|field| asked::id(&field));
+    ids.filter(|id| matches.try_contains_id(id).unwrap_or_default())
+        .collect()
+}
+
+fn command(declared: &Command) -> clap::Command {
     let mut command = clap::Command::new(declared.name)
         .about(declared.about)
         .after_help(declared.help);
@@ -83,33 +105,45 @@ fn command(verb: &Verb, declared: &Command) -> clap::Command {
             .help(what)
             .required(true),
     );
-    let mut needed = Vec::new();
-    for field in &fields {
-        let Some(mut arg) = asked::flag(field) else {
-            continue;
-        };
-        if let Some((_, name)) = declared.placed.filter(|(placed, _)| *placed == field.name) {
-            arg = arg.long(None).value_name(name).required(true);
-        }
-        if declared.needs_one_of.contains(&field.name) {
-            needed.push(asked::id(field));
-        }
-        command = command.arg(arg);
+    for (verb, same) in all().filter(|(_, other)| other.name == declared.name) {
+        command = with_fields(command, verb, &same);
     }
     if let Some(help) = declared.reset {
         let reset = Arg::new(RESET).long("reset").help(help);
-        command = command.arg(reset.action(ArgAction::SetTrue));
-        needed.push(RESET.to_owned());
+        command = command.arg(reset.action(ArgAction::SetTrue).group(NEEDED));
     }
-    if !needed.is_empty() {
-        let group = ArgGroup::new("asked").args(needed);
-        command = command.group(group.required(true).multiple(true));
+    if !declared.needs_one_of.is_empty() {
+        let group = ArgGroup::new(NEEDED).required(true).multiple(true);
+        command = command.group(group);
     }
     let json = Arg::new(JSON).long("json").help(declared.json);
     command = command.arg(json.action(ArgAction::SetTrue));
     let with_admin = flags::AdminArgs::augment_args(command);
     let with_places = flags::PlaceArgs::augment_args(with_admin);
     flags::LogArgs::augment_args(with_places)
+}
+
+/// Adds the flags of an operation's fields, except those that the command has for another one.
+fn with_fields(mut command: clap::Command, verb: &Verb, declared: &Command) -> clap::Command {
+    for field in &(verb.fields)() {
+        let Some(mut arg) = asked::flag(field) else {
+            continue;
+        };
+        if command
+            .get_arguments()
+            .any(|known| known.get_id() == arg.get_id())
+        {
+            continue;
+        }
+        if let Some((_, name)) = declared.placed.filter(|(placed, _)| *placed == field.name) {
+            arg = arg.long(None).value_name(name).required(true);
+        }
+        if declared.needs_one_of.contains(&field.name) {
+            arg = arg.group(NEEDED);
+        }
+        command = command.arg(arg);
+    }
+    command
 }
 
 /// A parsed command of an operation.
@@ -120,13 +154,28 @@ struct TypedVerb {
     request: Value,
 }
 
-/// Runs the operation, and prints its result.
-pub(super) fn run(verb: &'static Verb, typed: &LooseArguments) -> Result<(), Failure> {
+/// Runs the operation that knows the target, and prints its result.
+pub(super) fn run(verbs: &[&'static Verb], typed: &LooseArguments) -> Result<(), Failure> {
     let (places, screen, problems) = flags::places(&typed.matches);
-    let asked = TypedVerb::read(verb, &typed.matches, problems)?;
     let process = AdminClient::typed(typed)?;
-    let answer = block_on(asked.answer(process, (&places, &screen), typed))??;
-    asked.print(answer, typed.matches.get_flag(JSON))
+    let mut unknown = Vec::new();
+    for verb in with_given_fields(verbs, &typed.matches) {
+        let asked = TypedVerb::read(verb, &typed.matches, problems.clone())?;
+        let answer = asked.answer(process.as_ref(), (&places, &screen), typed);
+        match block_on(answer)? {
+            Ok(answer) => return asked.print(answer, typed.matches.get_flag(JSON)),
+            Err(refused @ VerbFailure::Unknown(_)) => unknown.extend(asked.failure(refused).lines),
+            Err(refused) => return Err(asked.failure(refused)),
+        }
+    }
+    if unknown.is_empty() {
+        let line = "the flags are of different operations; `--help` says which";
+        return Err(Failure::new(Exit::Usage, line));
+    }
+    Err(Failure {
+        exit: Exit::Failed,
+        lines: unknown,
+    })
 }
 
 impl TypedVerb {
@@ -190,41 +239,40 @@ impl TypedVerb {
     /// cannot do.
     async fn answer(
         &self,
-        process: Option<AdminClient>,
+        process: Option<&AdminClient>,
         (places, screen): (&Places, &Screen),
         typed: &LooseArguments,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, VerbFailure> {
         if let Some(client) = process {
-            let asked = match self.ask(&client, screen).await {
+            let asked = match self.ask(client, screen).await {
                 Err(refused) if self.command.goes_on_by_itself && is_unknown(&refused) => refused,
-                asked => return asked.map_err(|refused| self.failure(refused)),
+                asked => return asked,
             };
             let done = self.act(places, screen).await;
             return done.map_err(|own| {
                 let asked = self.failure(asked);
                 let own = self.failure(own);
-                Failure {
+                VerbFailure::Failure(Failure {
                     exit: asked.exit,
                     lines: asked.lines.into_iter().chain(own.lines).collect(),
-                }
+                })
             });
         }
         let refused = match self.act(places, screen).await {
             Err(VerbFailure::Problem(problem)) if problem.status == StatusCode::NOT_IMPLEMENTED => {
                 problem
             }
-            done => return done.map_err(|refused| self.failure(refused)),
+            done => return done,
         };
         let (place, problems) = flags::admin(&typed.matches);
         if !problems.is_empty() {
-            return Err(problems.into());
+            return Err(VerbFailure::Failure(problems.into()));
         }
-        let Some(client) = AdminClient::of(&place)? else {
+        let Some(client) = AdminClient::of(&place).map_err(VerbFailure::Failure)? else {
             let line = format!("--admin: {}", refused.detail);
-            return Err(Failure::new(Exit::Usage, line));
+            return Err(VerbFailure::Failure(Failure::new(Exit::Usage, line)));
         };
-        let asked = self.ask(&client, screen).await;
-        asked.map_err(|refused| self.failure(refused))
+        self.ask(&client, screen).await
     }
 
     /// Sends the request to a process.

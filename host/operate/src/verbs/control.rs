@@ -60,6 +60,18 @@ const fn control(name: &'static str, about: &'static str, help: &'static str) ->
     }
 }
 
+/// The command that changes limits of a queue, or a limit of all processes.
+pub(super) const LIMIT_COMMAND: Command = Command {
+    more: SHARED,
+    target: ("NAME", "The queue, or the limit of all processes"),
+    reset: Some("Reset all limits to the configured ones, except those given with it"),
+    ..control(
+        "limit",
+        "Change limits of a queue, or a limit of all processes, without restarting them",
+        LIMIT,
+    )
+};
+
 #[async_trait::async_trait]
 impl Operation for PauseVerb {
     type Request = NoFields;
@@ -92,7 +104,7 @@ impl Operation for PauseVerb {
     }
 
     fn lines(asked: &TypedRequest<'_>, answer: &ControlResult) -> Vec<String> {
-        vec![line(asked, "paused", answer)]
+        vec![line(asked.target, "paused", "read", answer)]
     }
 
     fn printed(_: &TypedRequest<'_>, answer: &ControlResult) -> Value {
@@ -125,7 +137,7 @@ impl Operation for ResumeVerb {
     }
 
     fn lines(asked: &TypedRequest<'_>, answer: &ControlResult) -> Vec<String> {
-        vec![line(asked, "resumed", answer)]
+        vec![line(asked.target, "resumed", "read", answer)]
     }
 
     fn printed(_: &TypedRequest<'_>, answer: &ControlResult) -> Value {
@@ -149,14 +161,8 @@ impl Operation for LimitVerb {
             )
         }],
         command: Some(Command {
-            more: SHARED,
             needs_one_of: &["concurrency", "rate", "prefetch"],
-            reset: Some("Reset all limits to the configured ones, except those given with it"),
-            ..control(
-                "limit",
-                "Change limits of a queue without restarting processes",
-                LIMIT,
-            )
+            ..LIMIT_COMMAND
         }),
         ..OperationDeclaration::new(
             "/api/v1/queues/{queue}/limits",
@@ -183,7 +189,7 @@ impl Operation for LimitVerb {
     }
 
     fn lines(asked: &TypedRequest<'_>, answer: &ControlResult) -> Vec<String> {
-        vec![line(asked, "limited", answer)]
+        vec![line(asked.target, "limited", "read", answer)]
     }
 
     fn printed(_: &TypedRequest<'_>, answer: &ControlResult) -> Value {
@@ -225,24 +231,23 @@ pub(super) fn nothing(wanted: &str) -> CallProblem {
     CallProblem::fields(vec![FieldProblem::new("", "it changes nothing", wanted)])
 }
 
-/// Describes which processes apply the change.
-fn line(asked: &TypedRequest<'_>, done: &str, answer: &ControlResult) -> String {
-    let queue = asked.target;
+/// Describes which processes apply a change: those that, as in `read`, use the target.
+pub(super) fn line(target: &str, done: &str, read: &str, answer: &ControlResult) -> String {
     let (within, process) = (answer.within_s, &answer.process);
     match &*answer.affects {
         "all-processes" => format!(
-            "{queue} {done} for all processes that read it, within {within} s, until it is changed"
+            "{target} {done} for all processes that {read} it, within {within} s, until it is changed"
         ),
         "this-machine" => format!(
-            "{queue} {done} for the processes of this machine only, within {within} s, until it is \
+            "{target} {done} for the processes of this machine only, within {within} s, until it is \
              changed: [fleet] has the store of this machine"
         ),
-        _ => format!("{queue} {done} for process {process} alone, until it ends"),
+        _ => format!("{target} {done} for process {process} alone, until it ends"),
     }
 }
 
 /// Returns the JSON output. It names no process if processes apply the change through a store.
-fn printed(answer: &ControlResult) -> Value {
+pub(super) fn printed(answer: &ControlResult) -> Value {
     let process = if answer.affects == "this-process" {
         Some(&answer.process)
     } else {
@@ -280,5 +285,9 @@ Examples:
   dispatcher limit redis:payments --rate 5
   dispatcher limit local:mail --concurrency 2 --prefetch 0
   dispatcher limit redis:payments --reset
+  dispatcher limit payments-api --rate 50 --admin 127.0.0.1:9090
+  dispatcher limit per-customer --key acme --rate 5 --admin 127.0.0.1:9090
 
-Each process that reads the queue has these limits, in place of the configured ones.";
+Each process that reads the queue has these limits, in place of the configured ones. If no queue has
+the name, it is that of a [limit.NAME], whose numbers all processes keep to together. Only limits
+have --burst and --key, only queues --prefetch.";

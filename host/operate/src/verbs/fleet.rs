@@ -1,20 +1,23 @@
 //! The operations on all processes of the fleet.
 
 use super::cancel::MESSAGE;
-use super::control::{controlled, nothing};
+use super::control::{LIMIT_COMMAND, controlled, line, nothing, printed};
 use super::{
-    ActionEntry, FieldKind, Form, FormField, Operation, OperationDeclaration, Target, VerbCall,
-    VerbResult, missing,
+    ActionEntry, Command, FieldKind, Form, FormField, Operation, OperationDeclaration, Target,
+    TypedRequest, VerbCall, VerbResult, missing,
 };
 use crate::fleet::{FoundMessages, LogLevelResult};
 use crate::operations::ControlResult;
-use crate::request::{AtLeastOne, MessageId, QueueText};
+use crate::request::{AtLeastOne, LimitKeyText, MessageId, QueueText};
 use crate::requests;
 use dispatcher_core::fleet::control::{FleetRequest, LimitChange};
+use serde_json::Value;
 
 requests! {
-    /// Numbers of a limit, for each key.
+    /// Numbers of a limit, for each key or for one.
     pub struct FleetLimitNumbers {
+        /// The only key of a limit of all processes whose numbers change.
+        key: LimitKeyText,
         /// Maximum messages that run at the same time in all processes.
         concurrency: Option<AtLeastOne>,
         /// Maximum messages that all processes start per second.
@@ -52,10 +55,16 @@ impl Operation for ChangeLimitVerb {
     type Request = FleetLimitNumbers;
     type Answer = ControlResult;
 
-    const DECLARED: OperationDeclaration = OperationDeclaration::new(
-        "/api/v1/fleet/limits/{limit}",
-        "Changes the numbers of a limit for all processes; `null` resets one to the configured value.",
-    );
+    const DECLARED: OperationDeclaration = OperationDeclaration {
+        command: Some(Command {
+            needs_one_of: &["concurrency", "rate", "burst"],
+            ..LIMIT_COMMAND
+        }),
+        ..OperationDeclaration::new(
+            "/api/v1/fleet/limits/{limit}",
+            "Changes the numbers of a limit, or of one of its keys, for all processes; `null` resets one to the configured value.",
+        )
+    };
 
     async fn run(request: FleetLimitNumbers, call: &VerbCall<'_>) -> VerbResult<ControlResult> {
         let change = LimitChange {
@@ -66,8 +75,18 @@ impl Operation for ChangeLimitVerb {
         if change == LimitChange::default() {
             return Err(nothing("concurrency, rate or burst"));
         }
-        let result = call.site.change_limit(call.target, &change).await?;
+        let key = request.key.map(|key| key.0);
+        let result = call.site.change_limit(call.target, key, &change).await?;
         Ok(controlled("limit changed", result))
+    }
+
+    fn lines(_: &TypedRequest<'_>, answer: &ControlResult) -> Vec<String> {
+        let limit = format!("limit {}", answer.target);
+        vec![line(&limit, "changed", "keep to", answer)]
+    }
+
+    fn printed(_: &TypedRequest<'_>, answer: &ControlResult) -> Value {
+        printed(answer)
     }
 }
 

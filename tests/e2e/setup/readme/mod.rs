@@ -290,6 +290,7 @@ fn flags_exist(name: &str, document: &str) -> usize {
         &["run"][..],
         &["send"],
         &["queues"],
+        &["limit"],
         &["peek"],
         &["redrive"],
         &["move"],

@@ -372,7 +372,7 @@ impl Hand {
                 own.held = own.in_use.saturating_sub(std::mem::take(&mut own.owed));
             }
             LimitAccount {
-                record: record_name(limit, key.1.as_deref()),
+                record: limit.record(key.1.as_deref()),
                 numbers,
                 keep: own.held,
                 shadow: limit.shadow,
@@ -541,11 +541,9 @@ impl Hand {
         ends && !self.shares_out()
     }
 
-    /// Replaces the numbers of all limits, for all keys that have no others.
-    pub fn set_numbers(&mut self, numbers: impl Iterator<Item = LimitNumbers>) {
-        for (limit, numbers) in self.limits.iter_mut().zip(numbers) {
-            limit.numbers = numbers;
-        }
+    /// Replaces the numbers of all limits and their keys.
+    pub fn set_limits(&mut self, limits: Vec<Limit>) {
+        self.limits = limits;
         for own in self.accounts.values_mut() {
             // The next request tells how much all processes use.
             own.renewed = BootInstant::default();
@@ -618,10 +616,6 @@ impl Hand {
 
 fn key_of(need: &LimitNeed) -> AccountKey {
     (need.limit, need.key.clone())
-}
-
-fn record_name(limit: &Limit, key: Option<&str>) -> String {
-    key.map_or_else(|| limit.name.clone(), |key| format!("{}/{key}", limit.name))
 }
 
 impl OwnAccount {

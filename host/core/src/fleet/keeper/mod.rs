@@ -190,14 +190,11 @@ impl Fleet {
         &self.limits
     }
 
-    /// Applies live numbers, by the names of limits. A limit that is missing is as configured. Other
-    /// processes must do the same.
+    /// Applies live numbers, as a control record has them. A limit or a key that is missing is as
+    /// configured. Other processes must do the same.
     pub fn set_live(&self, live: &BTreeMap<String, LiveLimit>) {
-        let numbers = self.limits.iter().map(|limit| {
-            let live = live.get(&limit.name).copied().unwrap_or_default();
-            live.over(limit.numbers)
-        });
-        self.state.lock().hand.set_numbers(numbers);
+        let limits = self.limits.iter().map(|limit| limit.with_live(live));
+        self.state.lock().hand.set_limits(limits.collect());
         self.wanted.notify_one();
         self.changed();
     }

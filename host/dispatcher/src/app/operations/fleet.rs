@@ -1,5 +1,6 @@
 //! The operations on the fleet, and what this process publishes about itself.
 
+use super::super::build;
 use super::super::fleet_link::{FleetProcesses, Reach};
 use super::super::live::{APPLIED_WITHIN, LiveRoute};
 use super::{RunOperations, call_failed};
@@ -277,19 +278,28 @@ impl RunOperations {
     pub(super) async fn set_limit(
         &self,
         limit: &str,
+        key: Option<String>,
         change: &LimitChange,
     ) -> Result<ControlResult, CallProblem> {
-        if !self.settings.limits.iter().any(|one| one.name == limit) {
-            let all = self.settings.limits.iter().map(|one| one.name.as_str());
+        let limits = build::fleet::limits(&self.settings);
+        let Some(known) = limits.iter().find(|one| one.name == limit) else {
+            let all = limits.iter().map(|one| one.name.as_str());
             return Err(super::no_such("limit", limit, all));
+        };
+        if key.is_some() && known.key.is_none() {
+            let wanted = "no key: all its messages count together";
+            let problem = FieldProblem::new("key", "the limit has no keys", wanted);
+            return Err(CallProblem::fields(vec![problem]));
         }
+        let key = key.map(|key| known.own_key(key));
+        let name = known.record(key.as_deref());
         let changed = self.live.change_fleet(|control, _| {
-            control.change_limit(limit, change);
+            control.change_limit(&name, change);
             Ok(())
         });
         changed.await.map_err(|error| store_failed(&error))?;
         Ok(controlled(
-            limit,
+            &name,
             self.live.fleet.reach(),
             false,
             Vec::new(),

@@ -648,9 +648,10 @@ impl Site for RunOperations {
     async fn change_limit(
         &self,
         limit: &str,
+        key: Option<String>,
         change: &LimitChange,
     ) -> Result<ControlResult, CallProblem> {
-        self.set_limit(limit, change).await
+        self.set_limit(limit, key, change).await
     }
 
     async fn change_log_level(&self, level: Option<String>) -> Result<LogLevelResult, CallProblem> {
