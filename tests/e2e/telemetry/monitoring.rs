@@ -149,9 +149,13 @@ fn start(billed: &str) -> RunningProgram {
          call-price = [\"sqs=0.30\"]\n\
          [plugin.verdicts]\n\
          file = \"{}\"\n\
+         [limit.api]\n\
+         concurrency = 1\n\
+         rate = \"100/s\"\n\
          [[route]]\n\
          queues = [\"local:default\"]\n\
          plugin = \"verdicts\"\n\
+         limits = [\"api\"]\n\
          [[route]]\n\
          name = \"billed\"\n\
          queues = [\"{billed}\"]\n\
@@ -226,7 +230,8 @@ async fn every_query_of_the_dashboard_and_of_the_alerts_returns_data() {
     send(
         data.path(),
         "default",
-        bodies.chain(["reject:no".to_owned()]),
+        // The last ones are seen while they run and wait.
+        bodies.chain(["reject:no", "sleep:1500", "sleep:1500"].map(str::to_owned)),
     )
     .await;
     let traceparent = format!("traceparent=00-{TRACE}-b7ad6b7169203331-01");
