@@ -69,14 +69,13 @@ impl DepthAsker {
     /// Records the paces of these queues in the fleet.
     async fn record_paces(&self, operations: &dyn Operations, views: Vec<QueueView>) {
         let fleet = operations.fleet().await.unwrap_or_default();
-        let done = fleet.queues.into_iter().map(|one| (one.queue, one.done));
-        let done: HashMap<String, f64> = done.collect();
-        let routes = operations.routes(&Page::everything());
-        let routes = routes.map(|(routes, _)| routes).unwrap_or_default();
-        let most = routes
+        let queues = fleet.queues.into_iter().map(|one| (one.queue, one.done));
+        let done: HashMap<String, f64> = queues.collect();
+        let (routes, _) = operations.routes(&Page::everything()).unwrap_or_default();
+        let bounds = routes
             .into_iter()
             .map(|one| (one.route, one.fleet_per_second));
-        let most: HashMap<String, Option<f64>> = most.collect();
+        let most: HashMap<String, Option<f64>> = bounds.collect();
         for QueueView { queue, route, .. } in views {
             let pace = FleetPace {
                 done: done.get(&queue).copied().unwrap_or_default(),

@@ -408,11 +408,11 @@ mod tests {
     fn starts_with_the_same_label_are_told_apart() {
         let summaries = ["1@web/0a", "1@web/0b", "1@db/0c"]
             .map(|name| (name.to_owned(), summary("1", false, 0)));
-        let view = FleetView {
+        let own = FleetView {
             process: "1@web/0b".to_owned(),
             ..FleetView::default()
         };
-        let view = view.of(&summaries);
+        let view = own.of(&summaries);
         let ids: Vec<&str> = view.processes.iter().map(|one| one.id.as_str()).collect();
         assert_eq!(ids, ["1@db", "1@web/0a", "1@web/0b"]);
         assert_eq!(view.process, "1@web/0b");

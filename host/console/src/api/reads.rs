@@ -234,8 +234,9 @@ pub(super) async fn scale(call: Call) -> ApiResult {
     for route in &routes {
         let of_route = queues.iter().filter(|queue| queue.route == route.route);
         let elsewhere = fleet.waiting_elsewhere(&route.route);
-        let released = |queue: &str| call.operations.released(queue);
-        let load = load(route, of_route, elsewhere, released)?;
+        let load = load(route, of_route, elsewhere, |queue| {
+            call.operations.released(queue)
+        })?;
         let Some((replicas, reason)) = load.replicas(drain) else {
             return Err(CallProblem::new(
                 StatusCode::SERVICE_UNAVAILABLE,

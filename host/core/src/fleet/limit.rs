@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The key of messages that have none.
 pub const NO_KEY: &str = "(none)";
-/// What hashes of keys begin with.
+/// The prefix of hashes of keys.
 const HASH: &str = "sha256:";
 /// The most bytes of a key in a store. A longer key counts under its hash.
 const LONGEST_KEY: usize = 128;
@@ -292,15 +292,15 @@ mod tests {
                 ..LiveLimit::default()
             }
         }
-        let group = limit(Some(LimitKey::Group), LimitWeight::Fixed(1));
-        let most = |live: &[(&str, u32)], key: &str| {
-            let live = live.iter();
-            let live = live.map(|(name, most)| ((*name).to_owned(), of(*most)));
-            group
-                .with_live(&live.collect())
-                .numbers_of(Some(key))
-                .concurrency
-        };
+        fn most(live: &[(&str, u32)], key: &str) -> Option<u32> {
+            let group = limit(Some(LimitKey::Group), LimitWeight::Fixed(1));
+            let numbers = live
+                .iter()
+                .copied()
+                .map(|(name, most)| (name.to_owned(), of(most)));
+            let limited = group.with_live(&numbers.collect());
+            limited.numbers_of(Some(key)).concurrency
+        }
         assert_eq!(most(&[("api", 3)], "other"), Some(3));
         assert_eq!(most(&[("api", 3)], "acme"), Some(50), "its override");
         assert_eq!(most(&[("api", 3), ("api/acme", 1)], "acme"), Some(1));
@@ -311,6 +311,7 @@ mod tests {
             ..LiveLimit::default()
         };
         let live = BTreeMap::from([("api/acme".to_owned(), burst)]);
+        let group = limit(Some(LimitKey::Group), LimitWeight::Fixed(1));
         let numbers = group.with_live(&live).numbers_of(Some("acme"));
         assert_eq!(numbers.concurrency, Some(50), "what it leaves out");
     }

@@ -76,8 +76,8 @@ pub(super) fn find(name: &str) -> Option<Vec<&'static Verb>> {
 
 /// Returns those of a command's operations that have all fields that are given.
 fn with_given_fields(verbs: &[&'static Verb], matches: &ArgMatches) -> Vec<&'static Verb> {
-    let given = verbs.iter().map(|verb| given_fields(verb, matches));
-    let given: Vec<BTreeSet<String>> = given.collect();
+    let sets = verbs.iter().map(|verb| given_fields(verb, matches));
+    let given: Vec<BTreeSet<String>> = sets.collect();
     let all: BTreeSet<&String> = given.iter().flatten().collect();
     let able = verbs.iter().zip(&given);
     able.filter(|(_, own)| own.len() == all.len())

@@ -40,7 +40,10 @@ pub async fn open(
 /// Returns the problem of a store that machines share and no route needs for limits. A run starts
 /// without it, but shares no pauses and is not shown.
 pub async fn unlimited(settings: &Settings, opened: &Backends) -> Option<Problem> {
-    let place = settings.shared_fleet().filter(|_| !settings.is_limited())?;
+    if settings.is_limited() {
+        return None;
+    }
+    let place = settings.shared_fleet()?;
     let error = reach(place, opened).await.err()?;
     Some(not_reached(place, "[fleet]", &error))
 }

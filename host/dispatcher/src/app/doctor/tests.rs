@@ -262,7 +262,9 @@ fn problems_of_check_are_findings_of_doctor() {
 
 #[test]
 fn what_operators_have_set_on_a_queue_is_a_warning() {
-    let ends = || ["`dispatcher resume local:q`", "`… --reset`"].map(str::to_owned);
+    fn ends() -> [String; 2] {
+        ["`dispatcher resume local:q`", "`… --reset`"].map(str::to_owned)
+    }
     let nothing = of_control("queue local:q", &QueueControl::default(), ends());
     assert_eq!(nothing, None);
     let set = QueueControl {

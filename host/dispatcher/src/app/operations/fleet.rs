@@ -388,8 +388,8 @@ mod tests {
 
     #[test]
     fn name_of_the_file_and_places_in_it_do_not_count_as_configuration() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let of = |name: &str, text: &str| {
+        fn of(name: &str, text: &str) -> String {
+            let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join(name);
             std::fs::write(&path, text).expect("written");
             let mut flags = Flags::default();
@@ -398,7 +398,7 @@ mod tests {
             let (settings, problems) = dispatcher_config::settings(&flags);
             assert_eq!(problems, []);
             digest(&settings)
-        };
+        }
         let text = "[queue.a]\nretention = '1h'\n[plugin.p]\nfunction = 'f'\n\
                     [limit.api]\nconcurrency = 5\n\
                     [[route]]\nqueues = ['local:a', 'b']\nplugin = 'p'\nlimits = ['api']\n";
