@@ -3,7 +3,7 @@
 use dispatcher_core::clock;
 use dispatcher_core::error_kind::ErrorKind;
 use dispatcher_core::fleet::exchange::exchange;
-use dispatcher_core::fleet::ledger::{LimitAccount, Request, StartClaim};
+use dispatcher_core::fleet::ledger::{LimitAccount, Request, StartClaim, TokenClaim};
 use dispatcher_core::fleet::limit::LimitNumbers;
 use dispatcher_core::fleet::{FleetStore, MOST_BYTES, MOST_RECORDS, RecordChange};
 use dispatcher_dynamodb::fleet::DynamoFleet;
@@ -170,6 +170,7 @@ fn request(holder: &str, keep: u32, count: u32) -> Request {
                 rate: None,
             },
             keep,
+            tokens: TokenClaim::default(),
             shadow: false,
         }],
         claims: vec![StartClaim {

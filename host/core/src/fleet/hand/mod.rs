@@ -4,12 +4,16 @@
 
 use super::WhenAway;
 use super::figures::{FiguresBuilder, LimitFigures};
-use super::ledger::{Grant, LimitAccount, Request, StartClaim};
+use super::ledger::{AccountState, Grant, LimitAccount, Request, StartClaim, TokenClaim, whole};
 use super::limit::{Limit, LimitNeed, LimitNumbers, LimitWeight, Rate};
 use crate::clock::BootInstant;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
+use tokens::TokenStock;
+
+mod tokens;
 
 /// The most accounts of one request.
 pub const MOST_ACCOUNTS: usize = 50;
@@ -19,12 +23,16 @@ pub const LEASE: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(5);
 /// The time before the end of its permits at which a process stops its attempts.
 const STOP: Duration = Duration::from_secs(2);
-/// The time after which unused permits go back. The ledger's rule of rates counts on it.
+/// The time after which unused permits go back.
 const IDLE: Duration = Duration::from_secs(1);
 /// The least time between two requests for starts, so that many starts share a request.
 const PACE: Duration = Duration::from_millis(20);
-/// The part of the starts of the last second that is asked for at once.
+/// The part of the starts of the last second for which permits are asked at once.
 const BLOCK: u32 = 4;
+/// The time before the last token in hand is earned at which others are asked for.
+const LEAD: Duration = Duration::from_millis(100);
+/// The part of a second's tokens that a process asks for which has not used as many yet.
+const FIRST_TOKENS: f64 = 0.1;
 
 /// The needs of a message, one per limit. Messages that need the same share them.
 pub type Needs = Arc<[LimitNeed]>;
@@ -53,11 +61,17 @@ struct OwnAccount {
     untold_until: Option<BootInstant>,
     /// Whether nothing starts here any more, so that permits not in use go back at once.
     is_leaving: bool,
-    tokens: u32,
-    tokens_until: BootInstant,
+    /// The tokens of the rate.
+    tokens: TokenStock,
+    /// When tokens may be asked for again.
+    tokens_after: BootInstant,
+    /// The earliest start that the share of a rate allows while the store is away.
+    share_after: BootInstant,
+    /// The weight of the messages that wait.
+    waiting: u32,
     /// The permits that it may go on using, because other processes wait.
     share: Option<u32>,
-    /// When it may be asked for again.
+    /// When permits may be asked for again.
     ask_after: BootInstant,
     recent: RecentStarts,
     /// Whether the store refused a start here when it was last asked for one.
@@ -111,18 +125,32 @@ struct WaitingStarts {
 #[derive(Debug)]
 struct OpenRequest {
     sent: BootInstant,
-    accounts: Vec<AccountKey>,
-    /// How many of them, the first, belong to claims.
-    claimed: usize,
+    accounts: Vec<AskedAccount>,
     claims: Vec<Needs>,
 }
 
+/// An account of a request.
+#[derive(Debug)]
+struct AskedAccount {
+    key: AccountKey,
+    /// Whether permits are claimed.
+    is_claimed: bool,
+    tokens: TokenClaim,
+}
+
 impl OpenRequest {
+    fn find(&self, key: &AccountKey) -> Option<usize> {
+        self.accounts.iter().position(|other| other.key == *key)
+    }
+
     /// Returns the place of an account in the request, and adds it if it has none.
     fn place(&mut self, key: AccountKey) -> usize {
-        let known = self.accounts.iter().position(|other| *other == key);
-        known.unwrap_or_else(|| {
-            self.accounts.push(key);
+        self.find(&key).unwrap_or_else(|| {
+            self.accounts.push(AskedAccount {
+                key,
+                is_claimed: false,
+                tokens: TokenClaim::default(),
+            });
             self.accounts.len() - 1
         })
     }
@@ -146,6 +174,8 @@ pub struct Hand {
     when_away: WhenAway,
     /// Whether the store did not answer the last request.
     is_away: bool,
+    /// The most processes that shared a limit when the store last answered.
+    processes: u32,
 }
 
 impl Hand {
@@ -159,6 +189,7 @@ impl Hand {
             claim_after: BootInstant::default(),
             when_away,
             is_away: false,
+            processes: 0,
             accounts: HashMap::new(),
             waiting: HashMap::new(),
             order: BTreeMap::new(),
@@ -187,18 +218,45 @@ impl Hand {
         if limit.shadow {
             return true;
         }
-        let numbers = limit.numbers_of(need.key.as_deref());
-        let Some(own) = self.accounts.get(&key_of(need)) else {
+        let own = self.accounts.get(&key_of(need));
+        if self.shares_out() {
+            let numbers = limit.numbers_of(need.key.as_deref());
+            return self.has_share(own, &numbers, need.weight, now);
+        }
+        own.is_some_and(|own| self.has_permits(own, need, now) && self.has_tokens(own, need, now))
+    }
+
+    fn has_permits(&self, own: &OwnAccount, need: &LimitNeed, now: BootInstant) -> bool {
+        let most = self.numbers(&key_of(need)).concurrency;
+        most.is_none_or(|most| own.has_permits(most, need.weight, now))
+    }
+
+    fn has_tokens(&self, own: &OwnAccount, need: &LimitNeed, now: BootInstant) -> bool {
+        let rate = self.numbers(&key_of(need)).rate;
+        rate.is_none() || own.tokens.usable(now) >= need.weight
+    }
+
+    /// Whether a part of a limit, as large as that of each other process, allows a start.
+    fn has_share(
+        &self,
+        own: Option<&OwnAccount>,
+        numbers: &LimitNumbers,
+        weight: u32,
+        now: BootInstant,
+    ) -> bool {
+        let Some(processes) = self.processes_of(own) else {
             return false;
         };
-        if self.shares_out() {
-            return own.has_share(&numbers, need.weight, now);
-        }
-        let permits = numbers
-            .concurrency
-            .is_none_or(|most| own.has_permits(most, need.weight, now));
-        let tokens = numbers.rate.is_none() || own.has_tokens(need.weight, now);
-        permits && tokens
+        let in_use = own.map_or(0, |own| own.in_use);
+        let most = numbers.concurrency;
+        let permits = most.is_none_or(|most| in_use + weight <= most / processes);
+        permits && own.is_none_or(|own| own.share_after <= now)
+    }
+
+    /// Returns how many processes share an account, as far as this one knows.
+    fn processes_of(&self, own: Option<&OwnAccount>) -> Option<NonZeroU32> {
+        let known = own.and_then(|own| NonZeroU32::new(own.processes));
+        known.or(NonZeroU32::new(self.processes))
     }
 
     /// Whether starts do not need the store, because it is away.
@@ -230,6 +288,8 @@ impl Hand {
         let numbers = self.numbers(&key);
         let is_shadow = self.limits[need.limit].shadow;
         self.taken[need.limit] += u64::from(need.weight);
+        let shares_out = self.shares_out();
+        let processes = self.processes_of(self.accounts.get(&key));
         let own = self.accounts.entry(key).or_default();
         own.recent.note(need.weight, now);
         if is_shadow {
@@ -239,30 +299,36 @@ impl Hand {
         if numbers.concurrency.is_some() {
             own.fresh = own.fresh.saturating_sub(need.weight);
         }
-        if numbers.rate.is_some() {
-            own.tokens = own.tokens.saturating_sub(need.weight);
+        let Some(rate) = numbers.rate.filter(|_| !is_shadow) else {
+            return;
+        };
+        own.tokens.take(need.weight, now);
+        if shares_out {
+            let processes = processes.map_or(1.0, |processes| f64::from(processes.get()));
+            let each = processes * f64::from(need.weight) / rate.per_second;
+            own.share_after = now + Duration::try_from_secs_f64(each).unwrap_or(LEASE);
         }
     }
 
-    /// Records that a started message has ended.
-    pub fn ended(&mut self, needs: &Needs, now: BootInstant) {
+    /// Records that a started message has ended. Returns whether others wait for what it used.
+    pub fn ended(&mut self, needs: &Needs, now: BootInstant) -> bool {
+        let mut are_others = false;
         for need in needs.iter() {
-            let key = key_of(need);
-            let numbers = self.numbers(&key);
             // Live numbers may have changed since it started, so permits are always counted.
-            if let Some(own) = self.accounts.get_mut(&key) {
+            if let Some(own) = self.accounts.get_mut(&key_of(need)) {
                 own.in_use = own.in_use.saturating_sub(need.weight);
                 own.idle_since = now;
-                if numbers.rate.is_none() {
-                    // What was refused may be granted now.
-                    own.ask_after = now;
-                }
+                are_others |= own.waiting > 0;
             }
         }
+        are_others
     }
 
     /// Records that a message waits, which `start` refused.
     pub fn wait(&mut self, needs: &Needs, now: BootInstant) {
+        for need in needs.iter() {
+            self.accounts.entry(key_of(need)).or_default().waiting += need.weight;
+        }
         if let Some(waiting) = self.waiting.get_mut(needs) {
             waiting.count += 1;
             return;
@@ -283,6 +349,11 @@ impl Hand {
         let Some(waiting) = self.waiting.get_mut(needs) else {
             return;
         };
+        for need in needs.iter() {
+            if let Some(own) = self.accounts.get_mut(&key_of(need)) {
+                own.waiting = own.waiting.saturating_sub(need.weight);
+            }
+        }
         waiting.count -= 1;
         if waiting.count == 0 {
             self.order.remove(&waiting.number);
@@ -293,21 +364,51 @@ impl Hand {
     /// Returns when `ask` has something to ask, if nothing happens until then; `None` while a
     /// request is under way or nothing is in hand.
     #[must_use]
-    pub fn next_request(&self) -> Option<BootInstant> {
+    pub fn next_request(&self, now: BootInstant) -> Option<BootInstant> {
         if self.asked.is_some() {
             return None;
         }
         let due = self.accounts.values().filter_map(OwnAccount::due);
-        let waiting = self.waiting.keys().map(|needs| self.may_ask_at(needs));
+        let waiting = self.waiting.keys();
+        let waiting = waiting.filter_map(|needs| Some(self.lack(needs, now)?.ask_at));
+        let waiting = waiting.min().map(|at| at.max(self.claim_after));
         due.chain(waiting).min()
     }
 
-    fn may_ask_at(&self, needs: &Needs) -> BootInstant {
-        let accounts = needs
-            .iter()
-            .filter_map(|need| self.accounts.get(&key_of(need)));
-        let after = accounts.map(|own| own.ask_after).max();
-        after.unwrap_or_default().max(self.claim_after)
+    /// Returns when tokens become usable after `told` that messages wait for.
+    #[must_use]
+    pub fn next_tokens(&self, told: BootInstant) -> Option<BootInstant> {
+        let wanted = self.accounts.values().filter(|own| own.waiting > 0);
+        wanted.filter_map(|own| own.tokens.next_earned(told)).min()
+    }
+
+    /// Returns what messages lack which wait; `None` if they may start, or wait for tokens that are
+    /// in hand.
+    fn lack<'a>(&self, needs: &'a Needs, now: BootInstant) -> Option<Lack<'a>> {
+        let (mut tokens, mut lacks_permits) = (Vec::new(), false);
+        let (mut tokens_at, mut permits_at) = (None, BootInstant::default());
+        let mut is_known = true;
+        for need in self.limiting(needs) {
+            let Some(own) = self.accounts.get(&key_of(need)) else {
+                continue;
+            };
+            if !self.has_tokens(own, need, now) {
+                is_known &= own.processes > 0;
+                tokens_at = tokens_at.into_iter().chain([own.tokens_after]).min();
+                tokens.push((need, own.tokens_after));
+            }
+            lacks_permits |= !self.has_permits(own, need, now);
+            permits_at = permits_at.max(own.ask_after);
+        }
+        // Permits do not wait for tokens. The first request asks for both.
+        lacks_permits &= tokens.is_empty() || !is_known;
+        let permits_at = lacks_permits.then_some(permits_at);
+        let ask_at = permits_at.into_iter().chain(tokens_at).min()?;
+        Some(Lack {
+            tokens,
+            permits_at,
+            ask_at,
+        })
     }
 
     /// Returns the next request, if something is to be asked now. Permits that it does not keep are
@@ -319,62 +420,50 @@ impl Hand {
         let mut asked = OpenRequest {
             sent: now,
             accounts: Vec::new(),
-            claimed: 0,
             claims: Vec::new(),
         };
         let due = self.due_accounts(now);
         // However many keys wait, permits of running attempts are renewed.
         let most = MOST_ACCOUNTS - due.len().min(MOST_ACCOUNTS / 2);
-        let mut claims = Vec::new();
-        for needs in self.order.values() {
-            if self.may_ask_at(needs) > now {
-                continue;
-            }
-            let new = self
-                .limiting(needs)
-                .filter(|need| !asked.accounts.contains(&key_of(need)));
-            if asked.accounts.len() + new.count() > most {
-                break;
-            }
-            claims.push(self.claim(needs, &mut asked));
-        }
+        let claims = if self.claim_after <= now {
+            self.claims(&mut asked, most, now)
+        } else {
+            Vec::new()
+        };
         self.last_in_order(&asked.claims);
-        let claimed = asked.accounts.len();
-        asked.claimed = claimed;
         for key in due {
-            let owed = self.accounts.get(&key).map_or(0, |own| own.owed);
-            let is_known = asked.accounts.contains(&key);
+            let is_known = asked.find(&key).is_some();
             if !is_known && asked.accounts.len() == MOST_ACCOUNTS {
                 break;
             }
-            let at = asked.place(key);
-            if owed > 0 {
-                claims.push(StartClaim {
-                    needs: vec![(at, owed)],
-                    count: 1,
-                });
-            }
+            asked.place(key);
         }
         if asked.accounts.is_empty() {
             return None;
         }
         self.add_early_renewals(&mut asked, now);
-        let accounts = asked.accounts.iter().enumerate().map(|(at, key)| {
-            let limit = &self.limits[key.0];
-            let own = self.accounts.entry(key.clone()).or_default();
-            own.give_back(at < claimed, now);
-            let numbers = limit.numbers_of(key.1.as_deref());
+        let accounts = asked.accounts.iter_mut().map(|asked| {
+            let limit = &self.limits[asked.key.0];
+            let own = self.accounts.entry(asked.key.clone()).or_default();
+            own.give_back(asked.is_claimed, now);
+            let numbers = limit.numbers_of(asked.key.1.as_deref());
             if numbers.concurrency.is_some() {
                 // What started before the limit had this number counts as well.
                 own.held = own.held.max(own.in_use);
             }
             if limit.shadow && own.is_due(now) {
-                own.held = own.in_use.saturating_sub(std::mem::take(&mut own.owed));
+                let owed = std::mem::take(&mut own.owed);
+                own.held = own.in_use.max(owed);
+                asked.tokens = TokenClaim {
+                    unit: 1,
+                    count: owed,
+                };
             }
             LimitAccount {
-                record: limit.record(key.1.as_deref()),
+                record: limit.record(asked.key.1.as_deref()),
                 numbers,
                 keep: own.held,
+                tokens: asked.tokens,
                 shadow: limit.shadow,
             }
         });
@@ -388,19 +477,47 @@ impl Hand {
         Some(request)
     }
 
+    /// Claims what waiting messages lack, of at most `most` accounts.
+    fn claims(&self, asked: &mut OpenRequest, most: usize, now: BootInstant) -> Vec<StartClaim> {
+        let mut claims = Vec::new();
+        for needs in self.order.values() {
+            let Some(lack) = self.lack(needs, now).filter(|lack| lack.ask_at <= now) else {
+                continue;
+            };
+            let new = self
+                .limiting(needs)
+                .filter(|need| asked.find(&key_of(need)).is_none());
+            if asked.accounts.len() + new.count() > most {
+                break;
+            }
+            for (need, after) in &lack.tokens {
+                if *after <= now {
+                    let at = asked.place(key_of(need));
+                    let claim = &mut asked.accounts[at].tokens;
+                    *claim = self.token_claim(need, *claim, now);
+                }
+            }
+            if lack.permits_at.is_some_and(|at| at <= now) {
+                claims.push(self.permit_claim(needs, asked, now));
+            }
+        }
+        claims
+    }
+
     /// Adds accounts whose permits are to be renewed soon: they share the request, and have more
     /// tries before they end.
     fn add_early_renewals(&self, asked: &mut OpenRequest, now: BootInstant) {
         let early = self.accounts.iter().filter(|(key, own)| {
             let is_early = own.held > 0 && own.renewed + RENEW / 2 <= now;
-            is_early && !asked.accounts.contains(key)
+            is_early && asked.find(key).is_none()
         });
         let mut early: Vec<(BootInstant, AccountKey)> =
             early.map(|(key, own)| (own.renewed, key.clone())).collect();
         early.sort_unstable();
         let room = MOST_ACCOUNTS - asked.accounts.len();
-        let keys = early.into_iter().take(room).map(|(_, key)| key);
-        asked.accounts.extend(keys);
+        for (_, key) in early.into_iter().take(room) {
+            asked.place(key);
+        }
     }
 
     /// Returns the accounts of which something is to be told to the store now: first what has been
@@ -445,19 +562,44 @@ impl Hand {
         }
     }
 
-    /// Returns a claim for waiting messages, and adds its accounts.
-    fn claim(&self, needs: &Needs, asked: &mut OpenRequest) -> StartClaim {
+    /// Returns a claim of tokens for all messages that wait for them, of which one has this need.
+    fn token_claim(&self, need: &LimitNeed, other: TokenClaim, now: BootInstant) -> TokenClaim {
+        let key = key_of(need);
+        let Some((own, rate)) = self.accounts.get(&key).zip(self.numbers(&key).rate) else {
+            return other;
+        };
+        let unit = need.weight.max(other.unit);
+        let recent = own.recent.per_second();
+        let first = whole(FIRST_TOKENS * rate.per_second / f64::from(own.processes.max(1)));
+        let most = recent.saturating_mul(2).max(first);
+        let wanted = own.waiting.max(recent).min(most);
+        let lacking = wanted.saturating_sub(own.tokens.left(now));
+        TokenClaim {
+            unit,
+            count: lacking.div_ceil(unit).max(1),
+        }
+    }
+
+    /// Returns a claim of permits for waiting messages, and adds its accounts.
+    fn permit_claim(&self, needs: &Needs, asked: &mut OpenRequest, now: BootInstant) -> StartClaim {
         let (mut most, mut block) = (u32::MAX, u32::MAX);
         let mut indexes = Vec::with_capacity(needs.len());
         for need in self.limiting(needs) {
             let key = key_of(need);
-            let recent = self
-                .accounts
-                .get(&key)
-                .map_or(0, |own| own.recent.per_second());
-            most = most.min((recent.saturating_mul(2) / need.weight).max(1));
-            block = block.min(recent / need.weight / BLOCK);
-            indexes.push((asked.place(key), need.weight));
+            let numbers = self.numbers(&key);
+            let own = self.accounts.get(&key);
+            let recent = own.map_or(0, |own| own.recent.per_second());
+            if numbers.rate.is_some() {
+                let usable = own.map_or(0, |own| own.tokens.usable(now));
+                most = most.min((usable / need.weight).max(1));
+            }
+            if numbers.concurrency.is_some() {
+                most = most.min((recent.saturating_mul(2) / need.weight).max(1));
+                block = block.min(recent / need.weight / BLOCK);
+                let at = asked.place(key);
+                asked.accounts[at].is_claimed = true;
+                indexes.push((at, need.weight));
+            }
         }
         asked.claims.push(needs.clone());
         StartClaim {
@@ -466,47 +608,45 @@ impl Hand {
         }
     }
 
-    /// Takes the answer to the request. Returns what was granted, each with the number of starts.
-    pub fn answered(&mut self, grant: &Grant, now: BootInstant) -> Vec<(Needs, u32)> {
+    /// Takes the answer to the request. Returns whether anything was granted.
+    pub fn answered(&mut self, grant: &Grant, now: BootInstant) -> bool {
         let Some(asked) = self.asked.take() else {
-            return Vec::new();
+            return false;
         };
         self.is_away = false;
         self.claim_after = now + PACE;
-        for (at, (key, state)) in asked.accounts.iter().zip(&grant.accounts).enumerate() {
-            let own = self.accounts.entry(key.clone()).or_default();
-            own.held = state.held;
-            own.processes = state.processes;
-            own.used = state.used;
-            own.share = state.share;
-            if at < asked.claimed {
-                own.is_refused = state.retry_after.is_some();
+        self.processes = 0;
+        let mut is_any = false;
+        for (account, state) in asked.accounts.iter().zip(&grant.accounts) {
+            self.processes = self.processes.max(state.processes);
+            let rate = self.numbers(&account.key).rate;
+            let own = self.accounts.entry(account.key.clone()).or_default();
+            own.learn(state, asked.sent, now);
+            own.answer_tokens(account.tokens, state, rate, (asked.sent, now));
+            is_any |= state.units > 0;
+            if account.is_claimed || account.tokens.count > 0 {
+                own.is_refused = state.is_refused(account.tokens.unit);
             }
-            // The store counts from a later moment than this process.
-            own.until = asked.sent + LEASE;
-            own.renewed = now;
-            own.untold_until = None;
-            own.ask_after = now + state.retry_after.unwrap_or_default();
         }
         let mut granted = Vec::new();
         for (needs, &count) in asked.claims.iter().zip(&grant.claims) {
             if count == 0 {
                 continue;
             }
-            let limiting: Vec<LimitNeed> = self.limiting(needs).cloned().collect();
-            for need in &limiting {
-                let key = key_of(need);
-                let numbers = self.numbers(&key);
-                let own = self.accounts.entry(key).or_default();
-                own.grant(numbers, count.saturating_mul(need.weight), &asked, now);
+            for need in self.limiting(needs).cloned().collect::<Vec<_>>() {
+                let key = key_of(&need);
+                if self.numbers(&key).concurrency.is_some() {
+                    let own = self.accounts.entry(key).or_default();
+                    own.fresh = own.fresh.saturating_add(count.saturating_mul(need.weight));
+                    own.idle_since = now;
+                }
             }
-            granted.push((needs.clone(), count));
+            granted.push(needs.clone());
         }
         // What was refused is asked for before it.
-        let first: Vec<Needs> = granted.iter().map(|(needs, _)| needs.clone()).collect();
-        self.last_in_order(&first);
-        self.forget_idle();
-        granted
+        self.last_in_order(&granted);
+        self.forget_idle(now);
+        is_any || !granted.is_empty()
     }
 
     /// Records that the request was not answered, whether it was carried out or not. It is asked
@@ -516,9 +656,10 @@ impl Hand {
             return;
         };
         self.is_away = is_away;
-        for key in asked.accounts {
-            let own = self.accounts.entry(key).or_default();
+        for account in asked.accounts {
+            let own = self.accounts.entry(account.key).or_default();
             own.ask_after = again;
+            own.tokens_after = again;
             own.renew_after = again;
             // The store may not know what was given back, or what it granted has not arrived.
             own.untold_until = match own.untold_until {
@@ -543,10 +684,17 @@ impl Hand {
 
     /// Replaces the numbers of all limits and their keys.
     pub fn set_limits(&mut self, limits: Vec<Limit>) {
-        self.limits = limits;
-        for own in self.accounts.values_mut() {
+        let before = std::mem::replace(&mut self.limits, limits);
+        for ((limit, key), own) in &mut self.accounts {
             // The next request tells how much all processes use.
             own.renewed = BootInstant::default();
+            let [old, new] = [&before[*limit], &self.limits[*limit]]
+                .map(|limit| limit.numbers_of(key.as_deref()).rate);
+            if old != new {
+                // They were granted ahead by the old rate.
+                own.tokens.clear();
+                own.tokens_after = BootInstant::default();
+            }
         }
     }
 
@@ -601,16 +749,31 @@ impl Hand {
         !self.waiting.is_empty()
     }
 
-    fn forget_idle(&mut self) {
-        let waiting: HashSet<AccountKey> = self
-            .waiting
-            .keys()
-            .flat_map(|needs| needs.iter().map(key_of))
-            .collect();
-        self.accounts.retain(|key, own| {
-            let has_any = own.held + own.in_use + own.tokens + own.owed > 0;
-            has_any || own.untold_until.is_some() || waiting.contains(key)
+    fn forget_idle(&mut self, now: BootInstant) {
+        self.accounts.retain(|_, own| {
+            own.tokens.forget_ended(now);
+            let has_any = own.held + own.in_use + own.owed + own.waiting > 0;
+            has_any || own.tokens.left(now) > 0 || own.untold_until.is_some()
         });
+    }
+}
+
+/// What messages lack that wait.
+struct Lack<'a> {
+    /// The needs of tokens, with the time when each may be asked for.
+    tokens: Vec<(&'a LimitNeed, BootInstant)>,
+    /// When permits may be asked for, if they lack.
+    permits_at: Option<BootInstant>,
+    /// When something may be asked for.
+    ask_at: BootInstant,
+}
+
+impl AccountState {
+    /// Whether starts are refused, or must wait for tokens that are not earned yet.
+    fn is_refused(&self, unit: u32) -> bool {
+        let tokens = f64::from(self.units) * f64::from(unit);
+        let is_ahead = self.units > 0 && tokens > self.tokens_before;
+        self.retry_after.is_some() || self.tokens_after.is_some() || is_ahead
     }
 }
 
@@ -628,27 +791,34 @@ impl OwnAccount {
         is_kept && is_free && is_within && (in_share || self.fresh >= weight)
     }
 
-    fn has_tokens(&self, weight: u32, now: BootInstant) -> bool {
-        self.tokens >= weight && self.tokens_until > now
+    /// Takes what the store says of an account.
+    fn learn(&mut self, state: &AccountState, sent: BootInstant, now: BootInstant) {
+        self.held = state.held;
+        self.processes = state.processes;
+        self.used = state.used;
+        self.share = state.share;
+        // The store counts from a later moment than this process.
+        self.until = sent + LEASE;
+        self.renewed = now;
+        self.untold_until = None;
+        self.ask_after = now + state.retry_after.unwrap_or_default();
     }
 
-    /// Whether a part of the limit, as large as that of each other process, allows a start.
-    fn has_share(&self, numbers: &LimitNumbers, weight: u32, now: BootInstant) -> bool {
-        let Some(processes) = std::num::NonZeroU32::new(self.processes) else {
-            return false;
-        };
-        let permits = numbers
-            .concurrency
-            .is_none_or(|most| self.in_use + weight <= most / processes);
-        let started = if now.since(self.recent.second) < IDLE {
-            self.recent.now
-        } else {
-            0
-        };
-        let starts = numbers.rate.is_none_or(|rate| {
-            f64::from(started + weight) <= rate.per_second / f64::from(processes.get())
-        });
-        permits && starts
+    fn answer_tokens(
+        &mut self,
+        claim: TokenClaim,
+        state: &AccountState,
+        rate: Option<Rate>,
+        (sent, now): (BootInstant, BootInstant),
+    ) {
+        if let Some(rate) = rate.filter(|_| state.units > 0) {
+            self.tokens.add(claim, state, rate.per_second, (sent, now));
+            let last = self.tokens.last_earned().unwrap_or(now);
+            self.tokens_after = now + last.since(now + LEAD);
+        }
+        if let Some(after) = state.tokens_after {
+            self.tokens_after = now + after;
+        }
     }
 
     /// When something is to be told to the store: a renewal, permits to give back, also in a request
@@ -663,7 +833,9 @@ impl OwnAccount {
         if self.held == 0 {
             return None;
         }
-        if self.is_leaving && self.held > self.in_use {
+        let used = self.in_use + self.fresh;
+        let exceeds_share = self.share.is_some_and(|share| self.held > share.max(used));
+        if (self.is_leaving && self.held > self.in_use) || exceeds_share {
             return Some(self.renew_after);
         }
         let renewal = self.renewed + RENEW;
@@ -696,27 +868,6 @@ impl OwnAccount {
         if let Some(share) = self.share {
             let most = self.in_use.max(share).max(self.in_use + self.fresh);
             self.held = self.held.min(most);
-        }
-    }
-
-    fn grant(&mut self, numbers: LimitNumbers, amount: u32, asked: &OpenRequest, now: BootInstant) {
-        self.ask_after = self.ask_after.max(now);
-        if numbers.concurrency.is_some() {
-            self.fresh = self.fresh.saturating_add(amount);
-            self.idle_since = now;
-        }
-        if numbers.rate.is_some() {
-            if self.tokens_until <= now {
-                self.tokens = 0;
-            }
-            // Tokens in hand do not end later because others are granted.
-            let ends = asked.sent + IDLE;
-            self.tokens = self.tokens.saturating_add(amount);
-            self.tokens_until = if self.tokens_until > now && self.tokens > amount {
-                self.tokens_until
-            } else {
-                ends
-            };
         }
     }
 }

@@ -53,10 +53,10 @@ impl Store {
         grant
     }
 
-    /// Lets a process ask, and take the answer.
-    fn serve(&mut self, hand: &mut Hand, now: u64) -> Vec<(Needs, u32)> {
+    /// Lets a process ask, and take the answer. Returns whether anything was granted.
+    fn serve(&mut self, hand: &mut Hand, now: u64) -> bool {
         let Some(request) = hand.ask(at(now)) else {
-            return Vec::new();
+            return false;
         };
         let grant = self.ask(&request, now);
         hand.answered(&grant, at(now))
@@ -70,17 +70,17 @@ fn message_starts_once_its_permits_are_granted() {
     let one = needs(&[(0, None, 1)]);
     assert!(!hand.start(&one, at(0)));
     hand.wait(&one, at(0));
-    assert_eq!(hand.next_request(), Some(BootInstant::default()));
-    assert_eq!(store.serve(&mut hand, 0), [(one.clone(), 1)]);
+    assert_eq!(hand.next_request(at(0)), Some(BootInstant::default()));
+    assert!(store.serve(&mut hand, 0));
     hand.wait_no_more(&one);
     assert!(hand.start(&one, at(1)) && !hand.start(&one, at(1)));
     hand.ended(&one, at(100));
     // The permit is used again without a call ...
     assert!(hand.start(&one, at(150)));
-    assert_eq!(hand.next_request(), Some(at(0) + RENEW));
+    assert_eq!(hand.next_request(at(150)), Some(at(0) + RENEW));
     // ... and goes back after a second.
     hand.ended(&one, at(200));
-    assert_eq!(hand.next_request(), Some(at(1_200)));
+    assert_eq!(hand.next_request(at(200)), Some(at(1_200)));
     store.serve(&mut hand, 1_200);
     assert!(!hand.start(&one, at(1_201)));
     assert!(store.0["l"].holders.is_empty());
@@ -137,7 +137,7 @@ fn renewal_that_failed_is_tried_again_before_attempts_stop() {
     assert!(hand.start(&one, at(0)));
     assert!(hand.ask(at(5_000)).is_some());
     hand.failed(true, at(8_200));
-    assert_eq!(hand.next_request(), Some(at(8_200)));
+    assert_eq!(hand.next_request(at(8_200)), Some(at(8_200)));
     store.serve(&mut hand, 8_200);
     assert!(!hand.must_stop(&one, at(20_000)));
 }
@@ -154,7 +154,7 @@ fn permits_given_back_in_vain_are_given_back_again() {
     hand.failed(true, at(1_200));
     store.serve(&mut hand, 1_200);
     assert!(store.0["l"].holders.is_empty());
-    assert_eq!(hand.next_request(), None);
+    assert_eq!(hand.next_request(at(1_200)), None);
 }
 
 #[test]
@@ -192,10 +192,102 @@ fn tokens_end_a_second_after_they_were_asked_for() {
     );
     let one = needs(&[(0, None, 1)]);
     hand.wait(&one, at(0));
-    assert_eq!(store.serve(&mut hand, 0), [(one.clone(), 1)]);
+    assert!(store.serve(&mut hand, 0));
     assert!(!hand.start(&one, at(1_000)));
     assert!(hand.start(&one, at(999)));
     assert!(!hand.start(&one, at(999)));
+}
+
+fn rate(per_second: f64, burst: u32) -> LimitNumbers {
+    LimitNumbers {
+        concurrency: None,
+        rate: Some(Rate { per_second, burst }),
+    }
+}
+
+/// Lets three processes with more messages than the rate allows run for some seconds, and calls
+/// the store as often as they ask. Returns the starts of each process, and the number of requests.
+fn saturate(limits: &[Limit], all: &Needs, seconds: u64) -> (Vec<usize>, usize) {
+    let mut store = Store::default();
+    let new = |name: &str| Hand::new(name.to_owned(), limits.to_vec(), WhenAway::Closed);
+    let mut hands = ["a", "b", "c"].map(new);
+    for hand in &mut hands {
+        for _ in 0..1000 {
+            hand.wait(all, at(0));
+        }
+    }
+    let mut starts = vec![0; hands.len()];
+    let mut requests = 0;
+    for now in (0..1000 * seconds).step_by(2) {
+        for (hand, starts) in hands.iter_mut().zip(&mut starts) {
+            if hand.next_request(at(now)).is_some_and(|due| due <= at(now)) {
+                store.serve(hand, now);
+                requests += 1;
+            }
+            while hand.start(all, at(now)) {
+                hand.ended(all, at(now));
+                *starts += 1;
+            }
+        }
+    }
+    (starts, requests)
+}
+
+#[test]
+fn used_up_rate_is_reached_in_equal_parts_with_few_requests() {
+    for numbers in [
+        rate(100.0, 20),
+        LimitNumbers {
+            concurrency: Some(30),
+            ..rate(100.0, 1)
+        },
+    ] {
+        let (starts, requests) =
+            saturate(&[limit("l", numbers, false)], &needs(&[(0, None, 1)]), 20);
+        let sum: usize = starts.iter().sum();
+        assert!((1_900..=2_040).contains(&sum), "{starts:?}");
+        assert!(starts.iter().all(|one| *one > 500), "{starts:?}");
+        assert!(requests <= sum / 20, "{requests} requests for {sum} starts");
+    }
+}
+
+#[test]
+fn tokens_are_usable_once_they_are_earned() {
+    let mut store = Store::default();
+    let limits = vec![limit("l", rate(50.0, 2), false)];
+    let mut hand = Hand::new("p".into(), limits, WhenAway::Closed);
+    let one = needs(&[(0, None, 1)]);
+    for _ in 0..4 {
+        hand.wait(&one, at(0));
+    }
+    store.serve(&mut hand, 0);
+    assert!(hand.start(&one, at(0)) && hand.start(&one, at(0)));
+    assert!(!hand.start(&one, at(0)));
+    assert_eq!(hand.next_tokens(at(0)), Some(at(20)));
+    assert!(!hand.start(&one, at(19)) && hand.start(&one, at(20)));
+    assert!(!hand.start(&one, at(39)) && hand.start(&one, at(40)));
+    assert!(!hand.start(&one, at(1_000)));
+}
+
+#[test]
+fn process_goes_on_with_its_share_of_a_rate_while_the_store_is_away() {
+    let mut store = Store::default();
+    let slow = Limit {
+        key: None,
+        ..limit("l", rate(0.5, 1), false)
+    };
+    let mut hand = Hand::new("p".into(), vec![slow], WhenAway::Share);
+    let one = needs(&[(0, None, 1)]);
+    hand.wait(&one, at(0));
+    store.serve(&mut hand, 0);
+    assert!(hand.start(&one, at(0)));
+    hand.wait(&one, at(0));
+    assert!(hand.ask(at(5_000)).is_some());
+    hand.failed(true, at(5_000));
+    let starts = (5_000..25_000)
+        .step_by(10)
+        .filter(|now| hand.start(&one, at(*now)));
+    assert_eq!(starts.count(), 10);
 }
 
 #[test]
@@ -221,13 +313,14 @@ fn refused_key_keeps_no_other_from_starting() {
     let free = needs(&[(0, Some("b"), 1)]);
     hand.wait(&full, at(0));
     hand.wait(&free, at(0));
-    assert_eq!(store.serve(&mut hand, 10), [(free.clone(), 1)]);
+    assert!(store.serve(&mut hand, 10));
+    assert!(!hand.start(&full, at(10)) && hand.start(&free, at(10)));
     hand.wait_no_more(&free);
     assert!(
         hand.ask(at(11)).is_none(),
         "the full key is asked for later"
     );
-    assert_eq!(hand.next_request(), Some(at(260)));
+    assert_eq!(hand.next_request(at(11)), Some(at(260)));
 }
 
 /// One process of the simulation.
@@ -363,21 +456,19 @@ proptest! {
 
 #[test]
 fn refused_needs_are_asked_for_before_those_that_were_granted() {
-    let one_a_second = LimitNumbers {
-        concurrency: None,
-        rate: Some(Rate {
-            per_second: 1.0,
-            burst: 1,
-        }),
+    let one_at_once = LimitNumbers {
+        concurrency: Some(1),
+        rate: None,
     };
     let mut store = Store::default();
-    let limits = vec![limit("l", one_a_second, false), limit("k", FIVE, true)];
+    let limits = vec![limit("l", one_at_once, false), limit("k", FIVE, true)];
     let mut hand = Hand::new("p".into(), limits, WhenAway::Closed);
     let [a, b] = ["a", "b"].map(|key| needs(&[(0, None, 1), (1, Some(key), 1)]));
     hand.wait(&a, at(0));
     hand.wait(&b, at(0));
-    assert_eq!(store.serve(&mut hand, 0), [(a.clone(), 1)]);
-    // The first does not start, for another reason, and its token ends.
-    assert_eq!(store.serve(&mut hand, 1_100), [(b, 1)]);
-    assert_eq!(store.serve(&mut hand, 2_200), [(a, 1)]);
+    assert!(store.serve(&mut hand, 0));
+    assert!(!hand.start(&b, at(0)));
+    // The first does not start, for another reason, and its permit goes back.
+    assert!(store.serve(&mut hand, 1_100));
+    assert!(!hand.start(&a, at(1_100)) && hand.start(&b, at(1_100)));
 }

@@ -32,7 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 /// The interval at which permits that end are looked for while messages run.
 const LOOK: Duration = Duration::from_millis(500);
-
+/// The least time between two rounds of messages that tokens let start.
+const TOKENS_APART: Duration = Duration::from_millis(2);
 /// The keys of a limit in a summary.
 const MOST_SUMMARY_KEYS: usize = 5;
 /// The maximum number of messages of one queue that wait for limits, if nothing else is set.
@@ -65,6 +66,16 @@ struct FleetState {
     /// simulation.
     running: BTreeMap<u64, (Needs, CancellationToken)>,
     numbered: u64,
+    /// When messages that wait were last told of tokens.
+    told: BootInstant,
+}
+
+impl FleetState {
+    /// Returns when messages that wait are told of tokens which become usable.
+    fn tokens_at(&self) -> Option<BootInstant> {
+        let next = self.hand.next_tokens(self.told);
+        next.map(|at| at.max(self.told + TOKENS_APART))
+    }
 }
 
 /// The permits of one message that may run. Dropping it gives them back.
@@ -114,12 +125,12 @@ impl FleetPermit {
 impl Drop for FleetPermit {
     fn drop(&mut self) {
         let mut state = self.fleet.state.lock();
+        let mut others_wait = false;
         if let Some((needs, _)) = state.running.remove(&self.number) {
-            state.hand.ended(&needs, clock::now());
+            others_wait = state.hand.ended(&needs, clock::now());
         }
-        let waits = state.hand.has_waiting();
         drop(state);
-        if waits {
+        if others_wait {
             self.fleet.wanted.notify_one();
             self.fleet.changed();
         }
@@ -135,6 +146,7 @@ impl Fleet {
                 hand: Hand::new(process, limits.clone(), when_away),
                 running: BTreeMap::new(),
                 numbered: 0,
+                told: BootInstant::default(),
             }),
             keyless_logged: limits.iter().map(|_| AtomicBool::default()).collect(),
             limits,
@@ -268,8 +280,7 @@ impl Fleet {
 
     /// Takes the answer to a request.
     pub(crate) fn answered(&self, grant: &Grant, now: BootInstant) {
-        let granted = self.state.lock().hand.answered(grant, now);
-        if !granted.is_empty() {
+        if self.state.lock().hand.answered(grant, now) {
             self.changed();
         }
     }
@@ -279,12 +290,28 @@ impl Fleet {
         let mut state = self.state.lock();
         let looks = !state.running.is_empty() || state.hand.shares_out();
         let look = looks.then(|| now + LOOK);
-        let request = match state.hand.next_request() {
+        let request = match state.hand.next_request(now) {
             Some(at) if at <= now => state.hand.ask(now),
             _ => None,
         };
-        let at = state.hand.next_request().into_iter().chain(look).min();
+        let at = state.hand.next_request(now).into_iter().chain(look);
+        let at = at.chain(state.tokens_at()).min();
         (at, request)
+    }
+
+    /// Lets messages that wait start, if tokens have become usable. Returns when the next become so.
+    fn use_tokens(&self, now: BootInstant) -> Option<BootInstant> {
+        let mut state = self.state.lock();
+        let are_there = state.tokens_at().is_some_and(|at| at <= now);
+        if are_there {
+            state.told = now;
+        }
+        let next = state.tokens_at();
+        drop(state);
+        if are_there {
+            self.changed();
+        }
+        next
     }
 }
 
@@ -332,6 +359,7 @@ async fn keep(fleet: Arc<Fleet>, store: Arc<dyn FleetStore>) {
         let wanted = fleet.wanted.notified();
         fleet.revoke(clock::now());
         fleet.share_out();
+        fleet.use_tokens(clock::now());
         let (at, request) = fleet.next(clock::now());
         let Some(request) = request else {
             tokio::select! {
@@ -385,11 +413,13 @@ async fn asked(
     let until = clock::now() + PATIENCE;
     let mut exchanged = std::pin::pin!(exchange(store, request));
     loop {
-        let look = until.min(clock::now() + LOOK);
+        let look = clock::now() + LOOK;
+        let tokens = fleet.use_tokens(clock::now());
+        let look = tokens.into_iter().chain([look, until]).min();
         tokio::select! {
             biased; // an answer that arrived in time counts
             answer = &mut exchanged => return answer,
-            () = clock::sleep_until(Some(look)) => {}
+            () = clock::sleep_until(look) => {}
         }
         fleet.revoke(clock::now());
         if clock::now() >= until {

@@ -14,8 +14,16 @@ pub const FORMAT: u32 = 1;
 pub const GRACE: Duration = Duration::from_secs(1);
 /// The time after which a process that waits for a permit may ask again.
 const NEXT_PERMIT: Duration = Duration::from_millis(250);
+/// The same for a process that has its share: the others give back what they do not use.
+const BEYOND_SHARE: Duration = Duration::from_secs(1);
 /// The bounds of the time after which a process that waits for a rate may ask again.
 const NEXT_TOKEN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
+/// The seconds for which tokens are granted before they are earned, so that a request serves many
+/// starts. Each becomes usable once it is earned.
+const AHEAD: f64 = 1.5;
+/// The part of these tokens that the processes get when each has its part. The rest is for those
+/// that ask a little early.
+const SHARED_AHEAD: f64 = 0.9;
 
 /// The record of one limit, or of one key of a limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,7 +32,7 @@ pub struct LimitRecord {
     pub format: u32,
     /// The processes that hold permits or wait for a start.
     pub holders: BTreeMap<String, Holder>,
-    /// The tokens of the rate at `at`.
+    /// The tokens of the rate at `at`. Less than 0: as many were granted that are not earned yet.
     pub tokens: f64,
     /// The store's time in milliseconds when the record was written.
     pub at: u64,
@@ -37,9 +45,22 @@ pub struct Holder {
     pub held: u32,
     /// The store's time in milliseconds at which the permits end.
     pub until: u64,
-    /// Its wait for a start, if it waits.
+    /// Its wait for permits, if it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Wait>,
+    /// Its wait for tokens, if it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_wait: Option<Wait>,
+    /// The store's time in milliseconds at which its tokens have been earned.
+    #[serde(default)]
+    pub tokens_until: u64,
+}
+
+impl Holder {
+    fn is_listed(&self, now: u64) -> bool {
+        let waits = self.wait.is_some() || self.token_wait.is_some();
+        self.held > 0 || waits || self.tokens_until > now
+    }
 }
 
 /// The wait of a process for a start.
@@ -62,15 +83,26 @@ pub struct LimitAccount {
     pub numbers: LimitNumbers,
     /// The permits that the process keeps. It gives all others back.
     pub keep: u32,
+    /// The tokens that it wants, for starts to come.
+    pub tokens: TokenClaim,
     /// Whether it only counts, and stops nothing.
     pub shadow: bool,
 }
 
-/// Starts that a process wants, which need the same of the same limits. It gets each of them wholly
-/// or not at all.
+/// The tokens of a rate that a process wants.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenClaim {
+    /// The tokens of one start. They are granted, and become usable, together.
+    pub unit: u32,
+    /// How many units it wants.
+    pub count: u32,
+}
+
+/// Permits that a process wants for starts which need the same of the same limits. It gets those of
+/// one start wholly or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartClaim {
-    /// Indexes of accounts, each with the permits and tokens of one start.
+    /// Indexes of accounts with a concurrency, each with the permits of one start.
     pub needs: Vec<(usize, u32)>,
     /// How many starts it wants.
     pub count: u32,
@@ -109,8 +141,14 @@ pub struct AccountState {
     pub processes: u32,
     /// The permits that it may go on using, because other processes wait; `None` if none waits.
     pub share: Option<u32>,
-    /// When a start that was refused here may be asked for again.
+    /// When permits that were refused may be asked for again.
     pub retry_after: Option<Duration>,
+    /// The tokens granted, in units.
+    pub units: u32,
+    /// The tokens that there were before. Those beyond it become usable as they are earned.
+    pub tokens_before: f64,
+    /// When tokens that were refused may be asked for again.
+    pub tokens_after: Option<Duration>,
 }
 
 /// Decides about a request. Returns the new records, in the order of the accounts, and the answer.
@@ -125,6 +163,9 @@ pub fn decide(
     let mut open: Vec<OpenAccount<'_>> = accounts
         .map(|(account, record)| OpenAccount::new(request, account, record.as_ref(), now))
         .collect();
+    for one in &mut open {
+        one.settle_tokens();
+    }
     let claims: Vec<u32> = request
         .claims
         .iter()
@@ -138,7 +179,7 @@ pub fn decide(
 fn settle(open: &mut [OpenAccount<'_>], claim: &StartClaim) -> u32 {
     let needs = claim.needs.iter();
     let allowed: Vec<u32> = needs
-        .map(|(at, weight)| open[*at].allows(*weight))
+        .map(|(at, weight)| open[*at].allowed_starts(*weight))
         .collect();
     let most = allowed.iter().copied().min().unwrap_or(u32::MAX);
     let granted = most.min(claim.count);
@@ -146,7 +187,7 @@ fn settle(open: &mut [OpenAccount<'_>], claim: &StartClaim) -> u32 {
     // same two limits could each be first at one of them, and neither would start.
     let since = claim.needs.iter().map(|(at, _)| open[*at].since).min();
     for (&(at, weight), allowed) in claim.needs.iter().zip(allowed) {
-        open[at].take(granted, weight);
+        open[at].own.held += granted.saturating_mul(weight.max(1));
         // Only where it lacks something: a start that waits for its key keeps nothing of another
         // limit from those that could start.
         if allowed < claim.count {
@@ -165,14 +206,20 @@ struct OpenAccount<'a> {
     own: Holder,
     /// The permits of other processes.
     others: u32,
-    /// The permits and tokens that processes need which have waited longer.
+    /// The permits that processes need which have waited longer.
     reserved: u32,
-    /// The permits of a process in the long run, if others wait that have less.
+    /// The permits of a process if all have as many.
+    fair: Option<u32>,
+    /// The same if others wait that have less.
     share: Option<u32>,
     /// The needs of the first refused start.
     refused: Option<u32>,
     /// Since when this process waits, if it does.
     since: u64,
+    /// The units of tokens granted.
+    units: u32,
+    tokens_before: f64,
+    tokens_after: Option<Duration>,
 }
 
 impl<'a> OpenAccount<'a> {
@@ -212,54 +259,40 @@ impl<'a> OpenAccount<'a> {
         let share = if starved.count() > 0 { fair } else { None };
         Self {
             account,
+            tokens_before: record.tokens,
             record,
             now,
             own,
             others,
             reserved,
+            fair,
             share,
             refused: None,
             since: waits_since.min(now),
+            units: 0,
+            tokens_after: None,
         }
     }
 
-    /// Returns how many starts of this weight may be granted.
-    fn allows(&self, weight: u32) -> u32 {
+    /// Returns how many starts of this weight may get their permits.
+    fn allowed_starts(&self, weight: u32) -> u32 {
+        let Some(most) = self.account.numbers.concurrency else {
+            return u32::MAX;
+        };
         if self.account.shadow {
             return u32::MAX;
         }
         let weight = weight.max(1);
-        let permits = self.account.numbers.concurrency.map_or(u32::MAX, |most| {
-            let free = most
-                .saturating_sub(self.others)
-                .saturating_sub(self.own.held)
-                .saturating_sub(self.reserved);
-            // A process that has nothing may have one start, even beyond its share.
-            let rest = self.share.map_or(u32::MAX, |share| {
-                let least = if self.own.held == 0 { weight } else { 0 };
-                share.saturating_sub(self.own.held).max(least)
-            });
-            free.min(rest) / weight
+        let free = most
+            .saturating_sub(self.others)
+            .saturating_sub(self.own.held)
+            .saturating_sub(self.reserved);
+        // A process that has nothing may have one start, even beyond its share.
+        let rest = self.share.map_or(u32::MAX, |share| {
+            let least = if self.own.held == 0 { weight } else { 0 };
+            share.saturating_sub(self.own.held).max(least)
         });
-        let tokens = self.account.numbers.rate.map_or(u32::MAX, |_| {
-            let free = self.record.tokens - f64::from(self.reserved);
-            whole(free) / weight
-        });
-        permits.min(tokens)
-    }
-
-    fn take(&mut self, starts: u32, weight: u32) {
-        let amount = starts.saturating_mul(weight.max(1));
-        if self.account.numbers.concurrency.is_some() {
-            self.own.held = self.own.held.saturating_add(amount);
-        }
-        if self.account.numbers.rate.is_some() {
-            self.record.tokens -= f64::from(amount);
-            if self.account.shadow {
-                // What it lets pass is not missing once it stops something.
-                self.record.tokens = self.record.tokens.max(0.0);
-            }
-        }
+        free.min(rest) / weight
     }
 
     fn refuse(&mut self, weight: u32, since: Option<u64>) {
@@ -267,12 +300,66 @@ impl<'a> OpenAccount<'a> {
         self.since = self.since.min(since.unwrap_or(u64::MAX));
     }
 
+    /// Grants the tokens that the process wants: what there is, and its part of those that are
+    /// earned next.
+    fn settle_tokens(&mut self) {
+        let TokenClaim { unit, count } = self.account.tokens;
+        let Some(rate) = self.account.numbers.rate.filter(|_| count > 0) else {
+            self.own.token_wait = None;
+            return;
+        };
+        let unit = unit.max(1);
+        if self.account.shadow {
+            self.units = count;
+            // What it lets pass is not missing once it stops something.
+            let rest = self.record.tokens - f64::from(unit) * f64::from(count);
+            self.record.tokens = rest.max(0.0);
+            return;
+        }
+        let waited = self.own.token_wait.map_or(u64::MAX, |wait| wait.since);
+        let others = self.record.holders.values();
+        let mut processes = 1_u32;
+        let mut reserved = 0_u32;
+        for other in others {
+            processes = processes.saturating_add(1);
+            let first = other.token_wait.filter(|wait| wait.since < waited);
+            reserved = reserved.saturating_add(first.map_or(0, |wait| wait.needs));
+        }
+        let ahead = AHEAD * rate.per_second;
+        let there = self.record.tokens + ahead - f64::from(reserved);
+        let part = SHARED_AHEAD * ahead / f64::from(processes);
+        let part = part.max(f64::from(unit).min(ahead));
+        let free = there.min(self.record.tokens.max(0.0) + part);
+        self.units = (whole(free) / unit).min(count);
+        self.record.tokens -= f64::from(self.units) * f64::from(unit);
+        self.own.token_wait = None;
+        if self.units > 0 {
+            let earned = (1.0 - self.record.tokens).max(1.0) / rate.per_second;
+            let earned = Duration::from_secs_f64(earned.min(2.0 * AHEAD));
+            self.own.tokens_until = later(self.now, earned);
+            return;
+        }
+        // Not at the first token: the next request is to serve many starts as well.
+        let wanted = f64::from(unit) * f64::from(count);
+        let missing = wanted.min(part) - free;
+        let (least, most) = NEXT_TOKEN;
+        let after = Duration::try_from_secs_f64(missing / rate.per_second).unwrap_or(most);
+        let after = after.clamp(least, most);
+        self.tokens_after = Some(after);
+        self.own.token_wait = Some(Wait {
+            needs: unit,
+            since: waited.min(self.now),
+            until: later(self.now, after + GRACE),
+        });
+    }
+
     fn close(mut self, request: &Request) -> (LimitRecord, AccountState) {
-        let retry_after = self.refused.map(|needs| self.retry_after(needs));
-        self.own.wait = self.refused.zip(retry_after).map(|(needs, after)| Wait {
+        let has_share = self.fair.is_some_and(|fair| self.own.held >= fair.max(1));
+        let again = if has_share { BEYOND_SHARE } else { NEXT_PERMIT };
+        self.own.wait = self.refused.map(|needs| Wait {
             needs,
             since: self.since,
-            until: later(self.now, after + GRACE),
+            until: later(self.now, again + GRACE),
         });
         self.own.until = later(self.now, request.lease);
         let others = u32::try_from(self.record.holders.len()).unwrap_or(u32::MAX);
@@ -281,27 +368,16 @@ impl<'a> OpenAccount<'a> {
             used: self.others.saturating_add(self.own.held),
             processes: others.saturating_add(1),
             share: self.share,
-            retry_after,
+            retry_after: self.refused.map(|_| again),
+            units: self.units,
+            tokens_before: self.tokens_before,
+            tokens_after: self.tokens_after,
         };
-        if self.own.held > 0 || self.own.wait.is_some() {
+        if self.own.is_listed(self.now) {
             self.record.holders.insert(request.holder.clone(), self.own);
         }
         self.record.at = self.now;
         (self.record, state)
-    }
-
-    fn retry_after(&self, needs: u32) -> Duration {
-        let Some(rate) = self.account.numbers.rate else {
-            return NEXT_PERMIT;
-        };
-        let missing = f64::from(needs + self.reserved) - self.record.tokens;
-        let (least, most) = NEXT_TOKEN;
-        if missing <= 0.0 {
-            return NEXT_PERMIT;
-        }
-        Duration::try_from_secs_f64(missing / rate.per_second)
-            .unwrap_or(most)
-            .clamp(least, most)
     }
 }
 
@@ -317,22 +393,27 @@ impl LimitRecord {
                 holder.held = 0;
             }
             holder.wait = holder.wait.filter(|wait| wait.until > now);
+            holder.token_wait = holder.token_wait.filter(|wait| wait.until > now);
         }
-        self.holders
-            .retain(|_, holder| holder.held > 0 || holder.wait.is_some());
+        self.holders.retain(|_, holder| holder.is_listed(now));
     }
 
     fn refill(&mut self, rate: Option<Rate>, now: u64) {
         let Some(rate) = rate else { return };
         let earned = Duration::from_millis(now - self.at).as_secs_f64() * rate.per_second;
-        self.tokens = (self.tokens + earned).min(f64::from(rate.burst));
+        // More were granted ahead if the rate was higher.
+        let least = -AHEAD * rate.per_second;
+        self.tokens = (self.tokens + earned).min(f64::from(rate.burst)).max(least);
     }
 
     /// Returns how long the record must be kept: until its permits have ended and its tokens are
     /// full again.
     #[must_use]
     pub fn keep_for(&self, numbers: &LimitNumbers) -> Duration {
-        let permits = self.holders.values().map(|holder| holder.until);
+        let permits = self
+            .holders
+            .values()
+            .map(|holder| holder.until.max(holder.tokens_until));
         let ends = permits.max().unwrap_or(0).saturating_sub(self.at);
         let full = numbers.rate.map_or(Duration::ZERO, |rate| {
             let missing = (f64::from(rate.burst) - self.tokens).max(0.0);
@@ -347,7 +428,7 @@ impl LimitRecord {
     clippy::cast_sign_loss,
     reason = "casts of floats saturate, and less than none is none"
 )]
-fn whole(number: f64) -> u32 {
+pub(super) fn whole(number: f64) -> u32 {
     // Sums of fractions that should make a whole number fall short of it by less.
     (number + 1e-6) as u32
 }

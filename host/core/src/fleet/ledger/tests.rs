@@ -48,6 +48,19 @@ impl Store {
         let grant = self.ask(&request, now);
         (grant.claims[0], grant.accounts[0])
     }
+
+    /// Asks for tokens in units. Returns the state.
+    fn tokens(
+        &mut self,
+        holder: &str,
+        numbers: LimitNumbers,
+        (unit, count): (u32, u32),
+        now: u64,
+    ) -> AccountState {
+        let mut request = request(holder, &[("l", numbers, 0)], &[]);
+        request.accounts[0].tokens = TokenClaim { unit, count };
+        self.ask(&request, now).accounts[0]
+    }
 }
 
 fn request(
@@ -59,6 +72,7 @@ fn request(
         record: (*record).to_owned(),
         numbers: *numbers,
         keep: *keep,
+        tokens: TokenClaim::default(),
         shadow: false,
     });
     let claims = claims.iter().map(|(needs, count)| StartClaim {
@@ -79,7 +93,7 @@ fn permits_are_granted_up_to_the_limit_and_come_back() {
     assert_eq!(store.one("a", concurrency(5), (0, 3), 0).0, 3);
     let (granted, state) = store.one("b", concurrency(5), (0, 9), 10);
     assert_eq!((granted, state.used), (2, 5));
-    assert_eq!(state.retry_after, Some(NEXT_PERMIT));
+    assert_eq!(state.retry_after, Some(BEYOND_SHARE));
     // The one gives back what the other gets.
     assert_eq!(store.one("a", concurrency(5), (1, 0), 20).1.held, 1);
     assert_eq!(store.one("b", concurrency(5), (2, 9), 30).0, 2);
@@ -115,17 +129,67 @@ fn start_needs_all_its_limits_or_takes_none() {
 }
 
 #[test]
-fn rate_grants_the_burst_and_then_what_it_earns() {
+fn rate_grants_the_burst_and_what_it_earns_soon() {
     let mut store = Store::default();
     let numbers = rate(10.0, 4);
-    let (granted, state) = store.one("a", numbers, (0, 9), 0);
-    assert_eq!(
-        (granted, state.retry_after),
-        (4, Some(Duration::from_millis(100)))
+    let state = store.tokens("a", numbers, (1, 30), 0);
+    // 15 are earned within a second and a half; some of them are left.
+    assert_eq!((state.units, state.tokens_before), (17, 4.0));
+    assert_eq!(store.tokens("b", numbers, (1, 9), 0).units, 2);
+    let refused = store.tokens("b", numbers, (1, 2), 50);
+    let after = Duration::from_millis(150);
+    assert_eq!((refused.units, refused.tokens_after), (0, Some(after)));
+    let granted = store.tokens("b", numbers, (1, 30), 250);
+    assert_eq!((granted.units, granted.tokens_before), (2, -12.5));
+    assert_eq!(store.tokens("a", numbers, (1, 3), 60_000).units, 3);
+}
+
+#[test]
+fn processes_have_equal_parts_of_the_tokens_to_come() {
+    let mut store = Store::default();
+    let numbers = rate(10.0, 1);
+    let mut granted = [0; 3];
+    for round in 0..100 {
+        for (at, holder) in ["a", "b", "c"].into_iter().enumerate() {
+            let state = store.tokens(holder, numbers, (1, 20), 100 * round);
+            granted[at] += state.units;
+        }
+    }
+    let sum: u32 = granted.iter().sum();
+    assert!((100..=116).contains(&sum), "{granted:?}");
+    assert!(
+        granted.iter().all(|one| (25..=50).contains(one)),
+        "{granted:?}"
     );
-    assert_eq!(store.one("a", numbers, (0, 9), 50).0, 0);
-    assert_eq!(store.one("a", numbers, (0, 9), 250).0, 2);
-    assert_eq!(store.one("a", numbers, (0, 9), 60_000).0, 4);
+}
+
+#[test]
+fn heavy_start_gets_its_tokens_though_others_want_single_ones() {
+    let mut store = Store::default();
+    let numbers = rate(10.0, 30);
+    assert_eq!(store.tokens("a", numbers, (1, 45), 0).units, 43);
+    assert_eq!(store.tokens("c", numbers, (1, 2), 0).units, 2);
+    let mut heavy = None;
+    for now in (100..6_000).step_by(100) {
+        let state = store.tokens("b", numbers, (30, 1), now);
+        if state.units > 0 {
+            heavy.get_or_insert(now);
+        }
+        store.tokens("a", numbers, (1, 45), now + 50);
+    }
+    // They are earned after three seconds, and 15 of them are granted ahead.
+    assert_eq!(heavy, Some(3_000));
+}
+
+#[test]
+fn lower_rate_does_not_wait_for_what_a_higher_one_granted_ahead() {
+    let mut store = Store::default();
+    for holder in ["a", "b"] {
+        assert!(store.tokens(holder, rate(1000.0, 1), (1, 9999), 0).units > 100);
+    }
+    let state = store.tokens("a", rate(1.0, 1), (1, 1), 0);
+    assert_eq!((state.units, state.tokens_before), (0, -1.5));
+    assert_eq!(store.tokens("a", rate(1.0, 1), (1, 1), 1_000).units, 1);
 }
 
 #[test]
@@ -199,14 +263,20 @@ fn shadow_counts_and_stops_nothing() {
     request.accounts[0].shadow = true;
     let grant = store.ask(&request, 0);
     assert_eq!((grant.claims[0], grant.accounts[0].used), (7, 7));
+    // What it let pass is not missing once it stops something.
+    request.accounts[0].numbers = rate(1.0, 3);
+    request.accounts[0].tokens = TokenClaim { unit: 1, count: 9 };
+    assert_eq!(store.ask(&request, 0).accounts[0].units, 9);
+    assert_eq!(store.0["l"].tokens, 0.0);
 }
 
 #[test]
 fn clock_that_goes_back_earns_nothing() {
     let mut store = Store::default();
     let numbers = rate(10.0, 1);
-    assert_eq!(store.one("a", numbers, (0, 1), 10_000).0, 1);
-    assert_eq!(store.one("a", numbers, (0, 1), 9_000).0, 0);
-    assert_eq!(store.one("a", numbers, (0, 1), 10_050).0, 0);
-    assert_eq!(store.one("a", numbers, (0, 1), 10_100).0, 1);
+    assert_eq!(store.tokens("b", numbers, (1, 99), 10_000).units, 14);
+    assert_eq!(store.tokens("a", numbers, (1, 99), 10_000).units, 2);
+    assert_eq!(store.tokens("a", numbers, (1, 1), 9_000).units, 0);
+    assert_eq!(store.tokens("a", numbers, (1, 1), 10_050).units, 0);
+    assert_eq!(store.tokens("a", numbers, (1, 1), 10_100).units, 1);
 }

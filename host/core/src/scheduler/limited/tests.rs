@@ -112,8 +112,8 @@ fn jobs_that_need_the_same_start_in_their_order() {
     }
     assert!(world.jobs.next(at(0)).is_none());
     world.ask(at(0));
+    let first = world.jobs.next(at(0)).expect("a permit is granted");
     world.ask(at(20));
-    let first = world.jobs.next(at(20)).expect("a permit is granted");
     let second = world.jobs.next(at(20)).expect("another one is granted");
     assert_eq!((first.number, second.number), (1, 2));
     assert!(!world.jobs.is_closed(), "the third was not refused yet");
