@@ -174,7 +174,8 @@ fn request(holder: &str, keep: u32, count: u32) -> Request {
             shadow: false,
         }],
         claims: vec![StartClaim {
-            needs: vec![(0, 1)],
+            permits: vec![(0, 1)],
+            tokens: Vec::new(),
             count,
         }],
     }

@@ -133,7 +133,7 @@ struct OpenRequest {
 #[derive(Debug)]
 struct AskedAccount {
     key: AccountKey,
-    /// Whether permits are claimed.
+    /// Whether starts are claimed.
     is_claimed: bool,
     tokens: TokenClaim,
 }
@@ -317,7 +317,7 @@ impl Hand {
             // Live numbers may have changed since it started, so permits are always counted.
             if let Some(own) = self.accounts.get_mut(&key_of(need)) {
                 own.in_use = own.in_use.saturating_sub(need.weight);
-                own.idle_since = now;
+                own.idle_since = own.idle_since.max(now);
                 are_others |= own.waiting > 0;
             }
         }
@@ -370,9 +370,18 @@ impl Hand {
         }
         let due = self.accounts.values().filter_map(OwnAccount::due);
         let waiting = self.waiting.keys();
-        let waiting = waiting.filter_map(|needs| Some(self.lack(needs, now)?.ask_at));
-        let waiting = waiting.min().map(|at| at.max(self.claim_after));
+        let waiting = waiting.filter_map(|needs| match self.lack(needs, now) {
+            Some(lack) => Some(lack.ask_at()?.max(self.claim_after)),
+            // It may wait for something else until its tokens have ended.
+            None => self.tokens_end(needs, now),
+        });
         due.chain(waiting).min()
+    }
+
+    fn tokens_end(&self, needs: &Needs, now: BootInstant) -> Option<BootInstant> {
+        let accounts = needs.iter().map(|need| self.accounts.get(&key_of(need)));
+        let ends = accounts.filter_map(|own| own?.tokens.next_end(now));
+        ends.min()
     }
 
     /// Returns when tokens become usable after `told` that messages wait for.
@@ -385,30 +394,34 @@ impl Hand {
     /// Returns what messages lack which wait; `None` if they may start, or wait for tokens that are
     /// in hand.
     fn lack<'a>(&self, needs: &'a Needs, now: BootInstant) -> Option<Lack<'a>> {
-        let (mut tokens, mut lacks_permits) = (Vec::new(), false);
-        let (mut tokens_at, mut permits_at) = (None, BootInstant::default());
-        let mut is_known = true;
+        let (mut tokens, mut missing) = (Vec::new(), Vec::new());
+        let mut lacks_permits = false;
+        // When all that is missing may be asked for.
+        let mut all_at = BootInstant::default();
         for need in self.limiting(needs) {
             let Some(own) = self.accounts.get(&key_of(need)) else {
                 continue;
             };
             if !self.has_tokens(own, need, now) {
-                is_known &= own.processes > 0;
-                tokens_at = tokens_at.into_iter().chain([own.tokens_after]).min();
                 tokens.push((need, own.tokens_after));
+                if own.tokens.left(now) < need.weight {
+                    missing.push(need);
+                    all_at = all_at.max(own.tokens_after);
+                } else {
+                    all_at = all_at.max(own.tokens.next_earned(now).unwrap_or(now));
+                }
             }
             lacks_permits |= !self.has_permits(own, need, now);
-            permits_at = permits_at.max(own.ask_after);
+            all_at = all_at.max(own.ask_after);
         }
-        // Permits do not wait for tokens. The first request asks for both.
-        lacks_permits &= tokens.is_empty() || !is_known;
-        let permits_at = lacks_permits.then_some(permits_at);
-        let ask_at = permits_at.into_iter().chain(tokens_at).min()?;
-        Some(Lack {
-            tokens,
-            permits_at,
-            ask_at,
-        })
+        if lacks_permits || missing.len() > 1 {
+            return Some(Lack::Together {
+                lacks_permits,
+                tokens: missing,
+                ask_at: all_at,
+            });
+        }
+        (!tokens.is_empty()).then_some(Lack::Tokens(tokens))
     }
 
     /// Returns the next request, if something is to be asked now. Permits that it does not keep are
@@ -481,24 +494,33 @@ impl Hand {
     fn claims(&self, asked: &mut OpenRequest, most: usize, now: BootInstant) -> Vec<StartClaim> {
         let mut claims = Vec::new();
         for needs in self.order.values() {
-            let Some(lack) = self.lack(needs, now).filter(|lack| lack.ask_at <= now) else {
+            let Some(lack) = self.lack(needs, now) else {
                 continue;
             };
+            if lack.ask_at().is_none_or(|at| at > now) {
+                continue;
+            }
             let new = self
                 .limiting(needs)
                 .filter(|need| asked.find(&key_of(need)).is_none());
             if asked.accounts.len() + new.count() > most {
                 break;
             }
-            for (need, after) in &lack.tokens {
-                if *after <= now {
-                    let at = asked.place(key_of(need));
-                    let claim = &mut asked.accounts[at].tokens;
-                    *claim = self.token_claim(need, *claim, now);
+            match lack {
+                Lack::Tokens(tokens) => {
+                    for (need, after) in tokens {
+                        if after <= now {
+                            let at = asked.place(key_of(need));
+                            let claim = &mut asked.accounts[at].tokens;
+                            *claim = self.token_claim(need, *claim, now);
+                        }
+                    }
                 }
-            }
-            if lack.permits_at.is_some_and(|at| at <= now) {
-                claims.push(self.permit_claim(needs, asked, now));
+                Lack::Together {
+                    lacks_permits,
+                    tokens,
+                    ..
+                } => claims.push(self.start_claim(needs, (lacks_permits, &tokens), asked, now)),
             }
         }
         claims
@@ -580,30 +602,45 @@ impl Hand {
         }
     }
 
-    /// Returns a claim of permits for waiting messages, and adds its accounts.
-    fn permit_claim(&self, needs: &Needs, asked: &mut OpenRequest, now: BootInstant) -> StartClaim {
+    /// Returns a claim of all that waiting messages lack, and adds its accounts.
+    fn start_claim(
+        &self,
+        needs: &Needs,
+        (lacks_permits, tokens): (bool, &[&LimitNeed]),
+        asked: &mut OpenRequest,
+        now: BootInstant,
+    ) -> StartClaim {
         let (mut most, mut block) = (u32::MAX, u32::MAX);
-        let mut indexes = Vec::with_capacity(needs.len());
+        let mut permits = Vec::with_capacity(needs.len());
         for need in self.limiting(needs) {
             let key = key_of(need);
             let numbers = self.numbers(&key);
             let own = self.accounts.get(&key);
             let recent = own.map_or(0, |own| own.recent.per_second());
-            if numbers.rate.is_some() {
-                let usable = own.map_or(0, |own| own.tokens.usable(now));
-                most = most.min((usable / need.weight).max(1));
+            let usable = own.map_or(0, |own| own.tokens.usable(now));
+            if numbers.rate.is_some() && usable >= need.weight {
+                most = most.min(usable / need.weight);
             }
-            if numbers.concurrency.is_some() {
-                most = most.min((recent.saturating_mul(2) / need.weight).max(1));
-                block = block.min(recent / need.weight / BLOCK);
+            most = most.min((recent.saturating_mul(2) / need.weight).max(1));
+            block = block.min(recent / need.weight / BLOCK);
+            if lacks_permits && numbers.concurrency.is_some() {
                 let at = asked.place(key);
                 asked.accounts[at].is_claimed = true;
-                indexes.push((at, need.weight));
+                permits.push((at, need.weight));
             }
+        }
+        let mut units = Vec::with_capacity(tokens.len());
+        for need in tokens {
+            let at = asked.place(key_of(need));
+            let account = &mut asked.accounts[at];
+            account.is_claimed = true;
+            account.tokens.unit = account.tokens.unit.max(need.weight);
+            units.push(at);
         }
         asked.claims.push(needs.clone());
         StartClaim {
-            needs: indexes,
+            permits,
+            tokens: units,
             count: self.waiting[needs].count.max(block).min(most),
         }
     }
@@ -633,12 +670,17 @@ impl Hand {
             if count == 0 {
                 continue;
             }
-            for need in self.limiting(needs).cloned().collect::<Vec<_>>() {
+            let limiting: Vec<LimitNeed> = self.limiting(needs).cloned().collect();
+            // Permits that wait for the tokens granted with them are not idle.
+            let accounts = limiting.iter().map(|need| self.accounts.get(&key_of(need)));
+            let earned = accounts.filter_map(|own| own?.tokens.last_earned());
+            let usable_at = earned.max().unwrap_or(now).max(now);
+            for need in limiting {
                 let key = key_of(&need);
                 if self.numbers(&key).concurrency.is_some() {
                     let own = self.accounts.entry(key).or_default();
                     own.fresh = own.fresh.saturating_add(count.saturating_mul(need.weight));
-                    own.idle_since = now;
+                    own.idle_since = own.idle_since.max(usable_at);
                 }
             }
             granted.push(needs.clone());
@@ -759,13 +801,26 @@ impl Hand {
 }
 
 /// What messages lack that wait.
-struct Lack<'a> {
-    /// The needs of tokens, with the time when each may be asked for.
-    tokens: Vec<(&'a LimitNeed, BootInstant)>,
-    /// When permits may be asked for, if they lack.
-    permits_at: Option<BootInstant>,
-    /// When something may be asked for.
-    ask_at: BootInstant,
+enum Lack<'a> {
+    /// Tokens, with the times when they may be asked for. Each claim serves many starts.
+    Tokens(Vec<(&'a LimitNeed, BootInstant)>),
+    /// Several things, of which one is of no use without the others.
+    Together {
+        lacks_permits: bool,
+        tokens: Vec<&'a LimitNeed>,
+        /// When all may be asked for.
+        ask_at: BootInstant,
+    },
+}
+
+impl Lack<'_> {
+    /// Returns when something may be asked for.
+    fn ask_at(&self) -> Option<BootInstant> {
+        match self {
+            Self::Tokens(tokens) => tokens.iter().map(|(_, at)| *at).min(),
+            Self::Together { ask_at, .. } => Some(*ask_at),
+        }
+    }
 }
 
 impl AccountState {

@@ -269,6 +269,64 @@ fn tokens_are_usable_once_they_are_earned() {
     assert!(!hand.start(&one, at(1_000)));
 }
 
+/// Its queue may have a rate of its own, or be paused.
+#[test]
+fn message_that_does_not_start_with_its_tokens_gets_others() {
+    let mut store = Store::default();
+    let limits = vec![limit("l", rate(1.0, 2), false)];
+    let mut hand = Hand::new("p".into(), limits, WhenAway::Closed);
+    let one = needs(&[(0, None, 1)]);
+    hand.wait(&one, at(0));
+    store.serve(&mut hand, 0);
+    let ended = hand.next_request(at(10)).expect("tokens end");
+    assert!(ended > at(1_000) && ended < at(1_001));
+    assert!(!hand.start(&one, ended));
+    assert!(store.serve(&mut hand, 1_001));
+    assert!(hand.start(&one, at(1_001)));
+}
+
+/// A token would end while it waits for a permit, and a permit would stand idle while it waits for a
+/// token.
+#[test]
+fn start_gets_its_permit_and_its_token_together() {
+    let mut store = Store::default();
+    let limits = vec![
+        limit("slow", rate(0.2, 1), false),
+        limit(
+            "full",
+            LimitNumbers {
+                concurrency: Some(1),
+                rate: None,
+            },
+            false,
+        ),
+    ];
+    let [mut holder, mut hand] =
+        ["holder", "p"].map(|name| Hand::new(name.into(), limits.clone(), WhenAway::Closed));
+    let full = needs(&[(1, None, 1)]);
+    holder.wait(&full, at(0));
+    store.serve(&mut holder, 0);
+    holder.wait_no_more(&full);
+    assert!(holder.start(&full, at(0)));
+    let both = needs(&[(0, None, 1), (1, None, 1)]);
+    hand.wait(&both, at(0));
+    let mut started = None;
+    for now in (0..10_000).step_by(10) {
+        if now == 3_000 {
+            holder.ended(&full, at(now));
+        }
+        for one in [&mut holder, &mut hand] {
+            if one.next_request(at(now)).is_some_and(|due| due <= at(now)) {
+                store.serve(one, now);
+            }
+        }
+        if started.is_none() && hand.start(&both, at(now)) {
+            started = Some(now);
+        }
+    }
+    assert!(started.is_some_and(|now| now < 4_600), "{started:?}");
+}
+
 #[test]
 fn process_goes_on_with_its_share_of_a_rate_while_the_store_is_away() {
     let mut store = Store::default();

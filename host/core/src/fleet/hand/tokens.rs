@@ -8,6 +8,9 @@ use std::time::Duration;
 /// The time after which a token that became usable ends. The bound on starts counts on it.
 const TOKEN_LIFE: Duration = Duration::from_secs(1);
 
+/// More than the error of a time that is calculated from a rate.
+const ROUNDING: Duration = Duration::from_micros(10);
+
 /// The tokens of one rate that a process has in hand.
 #[derive(Debug, Default)]
 pub(super) struct TokenStock(VecDeque<TokenBatch>);
@@ -52,10 +55,14 @@ impl TokenBatch {
         ready.saturating_sub(gone)
     }
 
-    /// Returns when this number of tokens have been earned.
-    fn earned_at(&self, number: u32) -> BootInstant {
+    /// Returns how long after the answer this number of tokens have been earned.
+    fn earned_after(&self, number: u32) -> Duration {
         let missing = (f64::from(number) - self.before).max(0.0) / self.per_second;
-        self.answered + Duration::try_from_secs_f64(missing).unwrap_or(TOKEN_LIFE)
+        Duration::try_from_secs_f64(missing).unwrap_or(TOKEN_LIFE)
+    }
+
+    fn earned_at(&self, number: u32) -> BootInstant {
+        self.answered + self.earned_after(number)
     }
 }
 
@@ -122,6 +129,16 @@ impl TokenStock {
             comes.then(|| batch.earned_at(ready + batch.unit))
         });
         next.min()
+    }
+
+    /// Returns when the next usable tokens end.
+    pub(super) fn next_end(&self, now: BootInstant) -> Option<BootInstant> {
+        let ends = self.0.iter().filter_map(|batch| {
+            let (ready, gone) = batch.state(now);
+            let end = batch.sent + TOKEN_LIFE + batch.earned_after(gone + batch.unit);
+            (ready > gone).then_some(end + ROUNDING)
+        });
+        ends.min()
     }
 
     /// Drops all tokens.

@@ -89,7 +89,7 @@ pub struct LimitAccount {
     pub shadow: bool,
 }
 
-/// The tokens of a rate that a process wants.
+/// The tokens of a rate that a process wants, besides those of starts that lack more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenClaim {
     /// The tokens of one start. They are granted, and become usable, together.
@@ -98,12 +98,15 @@ pub struct TokenClaim {
     pub count: u32,
 }
 
-/// Permits that a process wants for starts which need the same of the same limits. It gets those of
-/// one start wholly or not at all.
+/// What a process wants for starts which need the same of the same limits. It gets that of one start
+/// wholly or not at all: otherwise tokens would end while it waits for permits, and permits would
+/// stand idle while it waits for tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartClaim {
     /// Indexes of accounts with a concurrency, each with the permits of one start.
-    pub needs: Vec<(usize, u32)>,
+    pub permits: Vec<(usize, u32)>,
+    /// Indexes of accounts with a rate of which one start takes a unit.
+    pub tokens: Vec<usize>,
     /// How many starts it wants.
     pub count: u32,
 }
@@ -163,35 +166,50 @@ pub fn decide(
     let mut open: Vec<OpenAccount<'_>> = accounts
         .map(|(account, record)| OpenAccount::new(request, account, record.as_ref(), now))
         .collect();
-    for one in &mut open {
-        one.settle_tokens();
-    }
     let claims: Vec<u32> = request
         .claims
         .iter()
         .map(|claim| settle(&mut open, claim))
         .collect();
+    for one in &mut open {
+        one.settle_tokens();
+    }
     let (records, accounts) = open.into_iter().map(|one| one.close(request)).unzip();
     (records, Grant { claims, accounts })
 }
 
 /// Grants as many starts of a claim as all its limits allow.
 fn settle(open: &mut [OpenAccount<'_>], claim: &StartClaim) -> u32 {
-    let needs = claim.needs.iter();
-    let allowed: Vec<u32> = needs
+    let permits = claim.permits.iter();
+    let allowed: Vec<u32> = permits
         .map(|(at, weight)| open[*at].allowed_starts(*weight))
         .collect();
-    let most = allowed.iter().copied().min().unwrap_or(u32::MAX);
-    let granted = most.min(claim.count);
+    let units: Vec<u32> = claim
+        .tokens
+        .iter()
+        .map(|at| open[*at].free_units())
+        .collect();
+    let most = allowed.iter().chain(&units).copied().min();
+    let granted = most.unwrap_or(u32::MAX).min(claim.count);
     // All limits of a claim have the same order of processes. Otherwise two processes that need the
     // same two limits could each be first at one of them, and neither would start.
-    let since = claim.needs.iter().map(|(at, _)| open[*at].since).min();
-    for (&(at, weight), allowed) in claim.needs.iter().zip(allowed) {
+    let accounts = claim.permits.iter().map(|(at, _)| at).chain(&claim.tokens);
+    let since = accounts.map(|at| open[*at].since).min();
+    let since = since.unwrap_or(u64::MAX);
+    for (&(at, weight), allowed) in claim.permits.iter().zip(allowed) {
         open[at].own.held += granted.saturating_mul(weight.max(1));
         // Only where it lacks something: a start that waits for its key keeps nothing of another
         // limit from those that could start.
         if allowed < claim.count {
             open[at].refuse(weight, since);
+        }
+    }
+    for (&at, units) in claim.tokens.iter().zip(units) {
+        let one = &mut open[at];
+        one.units = one.units.saturating_add(granted);
+        if units == 0 {
+            one.lacking = one.lacking.max(claim.count);
+            one.since = one.since.min(since);
         }
     }
     granted
@@ -218,6 +236,8 @@ struct OpenAccount<'a> {
     since: u64,
     /// The units of tokens granted.
     units: u32,
+    /// The units of refused starts.
+    lacking: u32,
     tokens_before: f64,
     tokens_after: Option<Duration>,
 }
@@ -243,6 +263,8 @@ impl<'a> OpenAccount<'a> {
         let mut own = record.holders.remove(&request.holder).unwrap_or_default();
         own.held = account.keep;
         let waits_since = own.wait.map_or(u64::MAX, |wait| wait.since);
+        let waits = own.wait.into_iter().chain(own.token_wait);
+        let since = waits.map(|wait| wait.since).min();
         let others = record.holders.values().map(|other| other.held).sum();
         let claimants = u32::try_from(record.holders.len() + 1).unwrap_or(u32::MAX);
         let fair = account.numbers.concurrency.map(|most| most / claimants);
@@ -268,8 +290,9 @@ impl<'a> OpenAccount<'a> {
             fair,
             share,
             refused: None,
-            since: waits_since.min(now),
+            since: since.unwrap_or(now),
             units: 0,
+            lacking: 0,
             tokens_after: None,
         }
     }
@@ -295,32 +318,28 @@ impl<'a> OpenAccount<'a> {
         free.min(rest) / weight
     }
 
-    fn refuse(&mut self, weight: u32, since: Option<u64>) {
+    fn refuse(&mut self, weight: u32, since: u64) {
         self.refused.get_or_insert(weight.max(1));
-        self.since = self.since.min(since.unwrap_or(u64::MAX));
+        self.since = self.since.min(since);
     }
 
-    /// Grants the tokens that the process wants: what there is, and its part of those that are
-    /// earned next.
-    fn settle_tokens(&mut self) {
-        let TokenClaim { unit, count } = self.account.tokens;
-        let Some(rate) = self.account.numbers.rate.filter(|_| count > 0) else {
-            self.own.token_wait = None;
-            return;
+    /// Returns how many more units of tokens it may have.
+    fn free_units(&self) -> u32 {
+        let Some(rate) = self.account.numbers.rate.filter(|_| !self.account.shadow) else {
+            return u32::MAX;
         };
-        let unit = unit.max(1);
-        if self.account.shadow {
-            self.units = count;
-            // What it lets pass is not missing once it stops something.
-            let rest = self.record.tokens - f64::from(unit) * f64::from(count);
-            self.record.tokens = rest.max(0.0);
-            return;
-        }
+        let (free, _) = self.free_tokens(rate);
+        let free = whole(free) / self.account.tokens.unit.max(1);
+        free.saturating_sub(self.units)
+    }
+
+    /// Returns the tokens that it may have: what there is, and its part of those that are earned
+    /// next; and this part.
+    fn free_tokens(&self, rate: Rate) -> (f64, f64) {
         let waited = self.own.token_wait.map_or(u64::MAX, |wait| wait.since);
-        let others = self.record.holders.values();
         let mut processes = 1_u32;
         let mut reserved = 0_u32;
-        for other in others {
+        for other in self.record.holders.values() {
             processes = processes.saturating_add(1);
             let first = other.token_wait.filter(|wait| wait.since < waited);
             reserved = reserved.saturating_add(first.map_or(0, |wait| wait.needs));
@@ -328,10 +347,29 @@ impl<'a> OpenAccount<'a> {
         let ahead = AHEAD * rate.per_second;
         let there = self.record.tokens + ahead - f64::from(reserved);
         let part = SHARED_AHEAD * ahead / f64::from(processes);
-        let part = part.max(f64::from(unit).min(ahead));
-        let free = there.min(self.record.tokens.max(0.0) + part);
-        self.units = (whole(free) / unit).min(count);
-        self.record.tokens -= f64::from(self.units) * f64::from(unit);
+        let part = part.max(f64::from(self.account.tokens.unit.max(1)).min(ahead));
+        (there.min(self.record.tokens.max(0.0) + part), part)
+    }
+
+    /// Takes the tokens of the starts that were granted, and grants those that the process wants
+    /// besides.
+    fn settle_tokens(&mut self) {
+        let TokenClaim { unit, count } = self.account.tokens;
+        let wanted = self.units.saturating_add(count.max(self.lacking));
+        let Some(rate) = self.account.numbers.rate.filter(|_| wanted > 0) else {
+            self.own.token_wait = None;
+            return;
+        };
+        let unit = f64::from(unit.max(1));
+        if self.account.shadow {
+            self.units = count;
+            // What it lets pass is not missing once it stops something.
+            self.record.tokens = (self.record.tokens - unit * f64::from(count)).max(0.0);
+            return;
+        }
+        let (free, part) = self.free_tokens(rate);
+        self.units = self.units.saturating_add(self.free_units().min(count));
+        self.record.tokens -= f64::from(self.units) * unit;
         self.own.token_wait = None;
         if self.units > 0 {
             let earned = (1.0 - self.record.tokens).max(1.0) / rate.per_second;
@@ -339,16 +377,18 @@ impl<'a> OpenAccount<'a> {
             self.own.tokens_until = later(self.now, earned);
             return;
         }
+        if count == 0 && self.lacking == 0 {
+            return;
+        }
         // Not at the first token: the next request is to serve many starts as well.
-        let wanted = f64::from(unit) * f64::from(count);
-        let missing = wanted.min(part) - free;
+        let missing = (unit * f64::from(wanted)).min(part) - free;
         let (least, most) = NEXT_TOKEN;
         let after = Duration::try_from_secs_f64(missing / rate.per_second).unwrap_or(most);
         let after = after.clamp(least, most);
         self.tokens_after = Some(after);
         self.own.token_wait = Some(Wait {
-            needs: unit,
-            since: waited.min(self.now),
+            needs: self.account.tokens.unit.max(1),
+            since: self.since,
             until: later(self.now, after + GRACE),
         });
     }

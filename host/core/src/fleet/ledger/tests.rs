@@ -76,7 +76,8 @@ fn request(
         shadow: false,
     });
     let claims = claims.iter().map(|(needs, count)| StartClaim {
-        needs: needs.to_vec(),
+        permits: needs.to_vec(),
+        tokens: Vec::new(),
         count: *count,
     });
     Request {
