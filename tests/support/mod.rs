@@ -33,6 +33,7 @@ pub mod service;
 pub mod skip;
 pub mod slow_module;
 pub mod sqs;
+pub mod storm;
 pub mod terminal;
 pub mod tied;
 pub mod toolchains;
