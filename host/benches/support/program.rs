@@ -78,6 +78,11 @@ impl Program {
         self.lines.try_iter().map(|(_, line)| line).collect()
     }
 
+    /// The same, each with the time at which it came.
+    pub(crate) fn timed_lines(&self) -> Vec<(BootInstant, String)> {
+        self.lines.try_iter().collect()
+    }
+
     /// Writes one line to its input.
     pub(crate) fn send_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("open until the end");

@@ -1,11 +1,12 @@
-// A worker of npm BullMQ: node bullmq.mjs PORT QUEUE CONCURRENCY
+// A worker of npm BullMQ: node bullmq.mjs PORT QUEUE CONCURRENCY [JOBS-A-SECOND]
 import { Worker } from 'bullmq';
 import { handle } from './order.mjs';
 
-const [port, queue, concurrency] = process.argv.slice(2);
+const [port, queue, concurrency, rate] = process.argv.slice(2);
 const worker = new Worker(queue, async (job) => handle(job.data.order), {
   connection: { host: '127.0.0.1', port: Number(port) },
   concurrency: Number(concurrency),
+  limiter: rate && { max: Number(rate), duration: 1000 },
   // Keeps no record of a finished job, as nobody else here does.
   removeOnComplete: { count: 0 },
 });

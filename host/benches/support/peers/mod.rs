@@ -133,6 +133,19 @@ impl Peers {
         self.on_redis("bullmq.mjs", port, queue, at_once)
     }
 
+    /// The same, which starts at most `rate` jobs a second with all workers of the queue.
+    pub(crate) fn bullmq_limited(
+        &self,
+        port: u16,
+        queue: &str,
+        at_once: usize,
+        rate: usize,
+    ) -> Command {
+        let mut command = self.bullmq(port, queue, at_once);
+        command.arg(rate.to_string());
+        command
+    }
+
     /// A worker that sends the commands of npm worqr.
     pub(crate) fn worqr(&self, port: u16, queue: &str, at_once: usize) -> Command {
         self.on_redis("worqr.mjs", port, queue, at_once)
