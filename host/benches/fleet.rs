@@ -81,7 +81,7 @@ const PROCESSES: usize = 3;
 /// measured, in turns: a shared machine is not always as fast.
 const MESSAGES: usize = 100_000;
 const WARM: u64 = 20_000;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 8;
 const KEYS: usize = 1_000;
 /// How long a used-up limit is watched.
 const SPAN: Duration = Duration::from_secs(10);
@@ -156,7 +156,10 @@ fn throughput(runtime: &Runtime) {
     for (backend, redis) in [("local", None), ("redis", Some(&server))] {
         let mut figures = [const { (Vec::new(), Vec::new()) }; 4];
         for round in 0..ROUNDS {
-            for (at, (_, limits, names)) in variants.iter().enumerate() {
+            for turn in 0..variants.len() {
+                // Each is first in one round.
+                let at = (turn + round) % variants.len();
+                let (_, limits, names) = variants[at];
                 let name = format!("drain-{round}-{at}");
                 let scene = Scene {
                     queues: &format!("\"{backend}:{name}\""),
@@ -200,7 +203,7 @@ async fn drain(scene: &Scene<'_>, folder: &Path, name: &str) -> (f64, f64) {
         Some(server) => open_redis(server, name).await,
         None => open_local(folder, name),
     };
-    send(&*queue, &of_keys(KEYS, MESSAGES, "x")).await;
+    send(&*queue, &of_keys(KEYS, 0..MESSAGES, "x")).await;
     let mut program = scene.begin(folder, &[]);
     until_left(&*queue, MESSAGES as u64 - WARM, &mut program).await;
     let (began, before) = (clock::now(), program.cpu());
@@ -236,7 +239,7 @@ fn neighbours(runtime: &Runtime) {
                     pace.tick().await;
                     let message = of(
                         &format!("k{}", number % (KEYS - 1)),
-                        &format!("print:n{number}."),
+                        &format!("print:number-{number}."),
                     );
                     sent.push(clock::now());
                     send(&*queue, &[message]).await;
@@ -246,7 +249,7 @@ fn neighbours(runtime: &Runtime) {
             });
             let lines = program.timed_lines();
             let waits = lines.iter().filter_map(|(at, line)| {
-                let (_, number) = line.rsplit_once('n')?;
+                let (_, number) = line.split_once("number-")?;
                 let number: usize = number.split_once('.')?.0.parse().ok()?;
                 Some(at.since(*sent.get(number)?))
             });
@@ -304,6 +307,12 @@ impl WatchedSpan {
             scripts,
             commands,
         }
+    }
+
+    fn without(mut self, idle: &Self) -> Self {
+        self.scripts = self.scripts.saturating_sub(idle.scripts);
+        self.commands = self.commands.saturating_sub(idle.commands);
+        self
     }
 
     fn print(&self, name: &str) {
@@ -395,23 +404,35 @@ fn calls(runtime: &Runtime) {
         "idle: {} scripts in {SPAN:?}, taken off below",
         idle.scripts
     );
-    let keyed = "[limit.l]\nkey = \"customer\"\nconcurrency = 5\n".to_owned();
-    let cases = RATES.map(|rate| (format!("{rate}/s"), rate_limit(rate), rate * 16));
-    for (name, limits, count) in
-        cases
-            .into_iter()
-            .chain([("concurrency 5, 1,000 keys".to_owned(), keyed, 200_000)])
-    {
+    for rate in RATES {
         let server = RedisServer::start(&[]);
         let folder = tempfile::tempdir().expect("a folder");
         let queue = open_local(folder.path(), "work");
-        runtime.block_on(send(&*queue, &of_keys(KEYS, count, WAKE)));
-        let mut watched = watch_in(folder.path(), &server, "\"local:work\"", &limits);
-        watched.scripts = watched.scripts.saturating_sub(idle.scripts);
-        watched.commands = watched.commands.saturating_sub(idle.commands);
-        watched.print(&name);
+        runtime.block_on(send(&*queue, &of_keys(KEYS, 0..rate * 16, WAKE)));
+        let watched = watch_in(folder.path(), &server, "\"local:work\"", &rate_limit(rate));
+        watched.without(&idle).print(&format!("{rate}/s"));
     }
+    let server = RedisServer::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let keyed = "[limit.l]\nkey = \"customer\"\nconcurrency = 5\n";
+    let watched = std::thread::scope(|scope| {
+        scope.spawn(|| runtime.block_on(feed(folder.path())));
+        watch_in(folder.path(), &server, "\"local:work\"", keyed)
+    });
+    watched
+        .without(&idle)
+        .print("1,000 keys, 1,000/s, concurrency 5");
     calls_to_dynamodb(runtime);
+}
+
+/// Sends 1,000 messages a second, of keys in turn, for longer than a span.
+async fn feed(folder: &Path) {
+    let queue = open_local(folder, "work");
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
+    for turn in 0..800 {
+        pace.tick().await;
+        send(&*queue, &of_keys(KEYS, 20 * turn..20 * turn + 20, WAKE)).await;
+    }
 }
 
 fn calls_to_dynamodb(runtime: &Runtime) {
@@ -436,7 +457,7 @@ fn calls_to_dynamodb(runtime: &Runtime) {
         let table = format!("fleet-{}", body.len());
         runtime.block_on(tables::create_fleet(&server.url(), &table));
         let queue = open_local(folder.path(), "work");
-        runtime.block_on(send(&*queue, &of_keys(KEYS, 4_000, &body)));
+        runtime.block_on(send(&*queue, &of_keys(KEYS, 0..4_000, &body)));
         let scene = Scene {
             plugin: if body == WAKE {
                 "order-check"

@@ -6,6 +6,7 @@ use dispatcher_core::message::{Attribute, OutgoingMessage};
 use dispatcher_core::queue::Queue;
 use dispatcher_local::queue::LocalStore;
 use dispatcher_redis::queue::Redis;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -95,8 +96,9 @@ pub(crate) fn of(customer: &str, body: &str) -> OutgoingMessage {
     }
 }
 
-pub(crate) fn of_keys(keys: usize, count: usize, body: &str) -> Vec<OutgoingMessage> {
-    (0..count)
+/// Messages of customers in turn.
+pub(crate) fn of_keys(keys: usize, numbers: Range<usize>, body: &str) -> Vec<OutgoingMessage> {
+    numbers
         .map(|number| of(&format!("customer-{}", number % keys), body))
         .collect()
 }
