@@ -141,11 +141,13 @@ impl<J: WaitingJob> LimitedJobs<J> {
     }
 
     /// Returns how many more messages are worth receiving: while some lack what all messages need,
-    /// no more than start in a second. `at_hand` have been received or requested, and do not wait
-    /// here.
+    /// no more than start in a second, even if a few tokens have become usable. `at_hand` have been
+    /// received or requested, and do not wait here.
     pub(super) fn appetite(&self, at_hand: usize) -> usize {
-        if self.is_closed() {
-            let soon = self.started.get().max(1);
+        if self.count > 0 && self.lacks_common {
+            // None is received only to go back.
+            let most = self.fleet.most_waiting() / 2;
+            let soon = self.started.get().min(most).max(1);
             soon.saturating_sub(at_hand + self.count)
         } else {
             usize::MAX

@@ -149,6 +149,8 @@ fn queue_receives_no_more_than_starts_while_all_lack_a_permit() {
     let mut world = LimitedWorld::new();
     assert!(world.waits(job(1, None), at(0)));
     assert_eq!(world.jobs.appetite(0), 0, "one waits and none has started");
+    world.jobs.changed();
+    assert_eq!(world.jobs.appetite(0), 0, "few tokens may have come");
     world.ask(at(0));
     let _first = world.jobs.next(at(0)).expect("a permit is granted");
     assert_eq!(world.jobs.appetite(0), usize::MAX, "none waits");
