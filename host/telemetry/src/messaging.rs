@@ -3,6 +3,7 @@
 
 use dispatcher_core::telemetry::metrics::Meters;
 use dispatcher_core::telemetry::metrics::durations::{DurationSeries, SentSeries};
+use dispatcher_core::telemetry::metrics::histogram::{ATTEMPT_EDGES_S, CALL_EDGES_S};
 use dispatcher_core::telemetry::metrics::registry::{
     Metric, MetricFamily, MetricSample, MetricValue, Unit,
 };
@@ -11,6 +12,7 @@ const OPERATION: Metric = Metric::histogram(
     "messaging_client_operation_duration_seconds",
     "How long calls to receive, settle, extend and send took; `error_type` is why they failed, or why \
      the first of their messages did.",
+    &CALL_EDGES_S,
 )
 .of_convention();
 
@@ -33,6 +35,7 @@ const PROCESS: Metric = Metric::histogram(
     "messaging_process_duration_seconds",
     "How long the attempt of a message took, with the traces of some messages as exemplars; \
      `error_type` is why it failed.",
+    &ATTEMPT_EDGES_S,
 )
 .of_convention();
 

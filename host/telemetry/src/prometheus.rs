@@ -2,22 +2,15 @@
 //! format of Prometheus, version 0.0.4, as the client prefers. Knows no metric.
 
 use dispatcher_core::telemetry::metrics::exemplar::Exemplar;
-use dispatcher_core::telemetry::metrics::histogram::{CHART_EDGES_S, Samples};
+use dispatcher_core::telemetry::metrics::histogram::Samples;
 use dispatcher_core::telemetry::metrics::of_plugins::PluginMetric;
 use dispatcher_core::telemetry::metrics::registry::{
     Metric, MetricFamily, MetricKind, MetricSample, MetricValue, Unit,
 };
 use std::fmt::{Display, Write};
-use std::sync::LazyLock;
 
 /// The approximate size of a piece of text in bytes.
 const PIECE: usize = 256 << 10;
-
-/// The edges of buckets as texts.
-static EDGES: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let edges = CHART_EDGES_S.iter().map(|edge| format!("{edge:?}"));
-    edges.chain(["+Inf".to_owned()]).collect()
-});
 
 /// The text format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,7 +174,7 @@ impl MetricText {
                 self.sample(&metric.full_name(), &labels, value);
             }
             MetricValue::Times(samples, exemplars) => {
-                self.histogram(&metric.base_name(), &labels, samples, exemplars);
+                self.histogram(metric, &labels, samples, exemplars);
             }
         }
     }
@@ -209,11 +202,20 @@ impl MetricText {
         self.line(format_args!("# TYPE {name}{suffix} {}", kind.label()));
     }
 
-    fn histogram(&mut self, name: &str, labels: &str, samples: &Samples, exemplars: &[Exemplar]) {
+    fn histogram(
+        &mut self,
+        metric: &Metric,
+        labels: &str,
+        samples: &Samples,
+        exemplars: &[Exemplar],
+    ) {
+        let name = metric.base_name();
         let count = samples.count();
-        let below = samples.cumulative().map(|(_, below)| below);
+        let below = samples.cumulative(metric.edges);
+        let finite = metric.edges.iter().map(|edge| format!("{edge:?}"));
+        let edges = finite.chain(["+Inf".to_owned()]);
         let comma = if labels.is_empty() { "" } else { "," };
-        let buckets = EDGES.iter().zip(below.chain([count])).enumerate();
+        let buckets = edges.zip(below.chain([count])).enumerate();
         let shown = if self.format == TextFormat::OpenMetrics {
             exemplars
         } else {

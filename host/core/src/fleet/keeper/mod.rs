@@ -294,9 +294,8 @@ impl Fleet {
             Some(at) if at <= now => state.hand.ask(now),
             _ => None,
         };
-        let at = state.hand.next_request(now).into_iter().chain(look);
-        let at = at.chain(state.tokens_at()).min();
-        (at, request)
+        let next = state.hand.next_request(now).into_iter().chain(look);
+        (next.chain(state.tokens_at()).min(), request)
     }
 
     /// Lets messages that wait start, if tokens have become usable. Returns when the next become so.

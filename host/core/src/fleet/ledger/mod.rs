@@ -14,7 +14,7 @@ pub const FORMAT: u32 = 1;
 pub const GRACE: Duration = Duration::from_secs(1);
 /// The time after which a process that waits for a permit may ask again.
 const NEXT_PERMIT: Duration = Duration::from_millis(250);
-/// The same for a process that has its share: the others give back what they do not use.
+/// This time for a process that has its share: the others give back what they do not use.
 const BEYOND_SHARE: Duration = Duration::from_secs(1);
 /// The bounds of the time after which a process that waits for a rate may ask again.
 const NEXT_TOKEN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
@@ -98,7 +98,7 @@ pub struct TokenClaim {
     pub count: u32,
 }
 
-/// What a process wants for starts which need the same of the same limits. It gets that of one start
+/// A wish for starts which need the same of the same limits. A process gets that of one start
 /// wholly or not at all: otherwise tokens would end while it waits for permits, and permits would
 /// stand idle while it waits for tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,8 +194,8 @@ fn settle(open: &mut [OpenAccount<'_>], claim: &StartClaim) -> u32 {
     // All limits of a claim have the same order of processes. Otherwise two processes that need the
     // same two limits could each be first at one of them, and neither would start.
     let accounts = claim.permits.iter().map(|(at, _)| at).chain(&claim.tokens);
-    let since = accounts.map(|at| open[*at].since).min();
-    let since = since.unwrap_or(u64::MAX);
+    let first = accounts.map(|at| open[*at].since).min();
+    let since = first.unwrap_or(u64::MAX);
     for (&(at, weight), allowed) in claim.permits.iter().zip(allowed) {
         open[at].own.held += granted.saturating_mul(weight.max(1));
         // Only where it lacks something: a start that waits for its key keeps nothing of another
@@ -228,7 +228,7 @@ struct OpenAccount<'a> {
     reserved: u32,
     /// The permits of a process if all have as many.
     fair: Option<u32>,
-    /// The same if others wait that have less.
+    /// This number if others wait that have less.
     share: Option<u32>,
     /// The needs of the first refused start.
     refused: Option<u32>,
@@ -325,9 +325,12 @@ impl<'a> OpenAccount<'a> {
 
     /// Returns how many more units of tokens it may have.
     fn free_units(&self) -> u32 {
-        let Some(rate) = self.account.numbers.rate.filter(|_| !self.account.shadow) else {
+        let Some(rate) = self.account.numbers.rate else {
             return u32::MAX;
         };
+        if self.account.shadow {
+            return u32::MAX;
+        }
         let (free, _) = self.free_tokens(rate);
         let free = whole(free) / self.account.tokens.unit.max(1);
         free.saturating_sub(self.units)
@@ -346,8 +349,8 @@ impl<'a> OpenAccount<'a> {
         }
         let ahead = AHEAD * rate.per_second;
         let there = self.record.tokens + ahead - f64::from(reserved);
-        let part = SHARED_AHEAD * ahead / f64::from(processes);
-        let part = part.max(f64::from(self.account.tokens.unit.max(1)).min(ahead));
+        let unit = f64::from(self.account.tokens.unit.max(1));
+        let part = (SHARED_AHEAD * ahead / f64::from(processes)).max(unit.min(ahead));
         (there.min(self.record.tokens.max(0.0) + part), part)
     }
 
@@ -356,7 +359,7 @@ impl<'a> OpenAccount<'a> {
     fn settle_tokens(&mut self) {
         let TokenClaim { unit, count } = self.account.tokens;
         let wanted = self.units.saturating_add(count.max(self.lacking));
-        let Some(rate) = self.account.numbers.rate.filter(|_| wanted > 0) else {
+        let (Some(rate), 1..) = (self.account.numbers.rate, wanted) else {
             self.own.token_wait = None;
             return;
         };
@@ -377,14 +380,11 @@ impl<'a> OpenAccount<'a> {
             self.own.tokens_until = later(self.now, earned);
             return;
         }
-        if count == 0 && self.lacking == 0 {
-            return;
-        }
         // Not at the first token: the next request is to serve many starts as well.
         let missing = (unit * f64::from(wanted)).min(part) - free;
         let (least, most) = NEXT_TOKEN;
-        let after = Duration::try_from_secs_f64(missing / rate.per_second).unwrap_or(most);
-        let after = after.clamp(least, most);
+        let earned = Duration::try_from_secs_f64(missing / rate.per_second);
+        let after = earned.unwrap_or(most).clamp(least, most);
         self.tokens_after = Some(after);
         self.own.token_wait = Some(Wait {
             needs: self.account.tokens.unit.max(1),

@@ -1,7 +1,7 @@
 //! Exemplars: the last value of each histogram bucket that belongs to a sampled trace, so that a
 //! chart of durations leads to the traces of slow messages. Knows no header and no format.
 
-use super::histogram::CHART_EDGES_S;
+use super::histogram::ATTEMPT_EDGES_S;
 use crate::clock::Timestamp;
 use crate::telemetry::trace::{SpanId, TraceId};
 use parking_lot::Mutex;
@@ -29,10 +29,10 @@ pub struct Exemplar {
 }
 
 impl Exemplar {
-    /// Returns the index in `CHART_EDGES_S` of the first edge that the value does not exceed, or
+    /// Returns the index in `ATTEMPT_EDGES_S` of the first edge that the value does not exceed, or
     /// the number of edges if it exceeds all.
     pub fn bucket(&self) -> usize {
-        CHART_EDGES_S.partition_point(|edge| *edge < self.value_s)
+        ATTEMPT_EDGES_S.partition_point(|edge| *edge < self.value_s)
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
         let all = exemplars.all();
         let values: Vec<(f64, u64)> = all.iter().map(|one| (one.value_s, one.at.0)).collect();
         assert_eq!(values, [(0.004, 2), (100_000.0, 3)]);
-        assert_eq!(CHART_EDGES_S[all[0].bucket()], 0.005);
-        assert_eq!(all[1].bucket(), CHART_EDGES_S.len());
+        assert_eq!(ATTEMPT_EDGES_S[all[0].bucket()], 0.005);
+        assert_eq!(all[1].bucket(), ATTEMPT_EDGES_S.len());
     }
 }

@@ -1,7 +1,7 @@
 //! The metrics of one queue, each declared once, for `/metrics` and, if it has a name there, for
 //! CloudWatch. Pure; the same for every exporter.
 
-use super::histogram::Samples;
+use super::histogram::{AGE_EDGES_S, ATTEMPT_EDGES_S, Samples};
 use super::meter::{Interval, Totals};
 use super::registry::{Metric, MetricFamily, MetricSample, MetricValue, Unit};
 use super::{Meters, meter::Meter};
@@ -78,7 +78,7 @@ impl QueueMetric {
         read: fn(&Totals) -> &Samples,
     ) -> Self {
         Self {
-            metric: Metric::histogram(name, help),
+            metric: Metric::histogram(name, help, &AGE_EDGES_S),
             cloudwatch: Some(cloudwatch),
             read: MetricSource::Times(read),
         }
@@ -190,6 +190,7 @@ pub const QUEUE_METRICS: [QueueMetric; 15] = [
         metric: Metric::histogram(
             "queue_attempt_seconds",
             "How long the attempt of a message took: `messaging_process_duration_seconds` of `/metrics`.",
+            &ATTEMPT_EDGES_S,
         ),
         cloudwatch: Some("Duration"),
         read: MetricSource::Attempts,

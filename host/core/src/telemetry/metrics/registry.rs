@@ -77,7 +77,7 @@ impl Unit {
 }
 
 /// The declaration of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Metric {
     /// The name, without `dispatcher_` before it and `_total` after it.
     pub name: &'static str,
@@ -89,6 +89,8 @@ pub struct Metric {
     pub unit: Unit,
     /// The help text, in one sentence.
     pub help: &'static str,
+    /// The edges of the buckets of a histogram.
+    pub edges: &'static [f64],
 }
 
 impl Metric {
@@ -102,9 +104,12 @@ impl Metric {
         Self::new(name, MetricKind::Gauge, unit, help)
     }
 
-    /// Declares a metric of durations, in seconds.
-    pub const fn histogram(name: &'static str, help: &'static str) -> Self {
-        Self::new(name, MetricKind::Histogram, Unit::Seconds, help)
+    /// Declares a metric of durations, in seconds, whose buckets have these edges of charts.
+    pub const fn histogram(name: &'static str, help: &'static str, edges: &'static [f64]) -> Self {
+        Self {
+            edges,
+            ..Self::new(name, MetricKind::Histogram, Unit::Seconds, help)
+        }
     }
 
     const fn new(name: &'static str, kind: MetricKind, unit: Unit, help: &'static str) -> Self {
@@ -114,6 +119,7 @@ impl Metric {
             kind,
             unit,
             help,
+            edges: &[],
         }
     }
 

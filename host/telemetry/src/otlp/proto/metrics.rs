@@ -5,7 +5,7 @@ use super::{
 };
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::telemetry::metrics::exemplar::Exemplar;
-use dispatcher_core::telemetry::metrics::histogram::{CHART_EDGES_S, Samples};
+use dispatcher_core::telemetry::metrics::histogram::Samples;
 use dispatcher_core::telemetry::metrics::of_plugins::PluginMetric;
 use dispatcher_core::telemetry::metrics::registry::{
     Metric, MetricFamily, MetricKind, MetricValue, Unit,
@@ -204,7 +204,12 @@ fn message(family: MetricFamily, counted: CountedFor) -> MetricMessage {
             MetricValue::Count(count) => Number::Whole(i64::try_from(count).unwrap_or(i64::MAX)),
             MetricValue::Sum(value) | MetricValue::Level(value) => Number::Fraction(value),
             MetricValue::Times(samples, exemplars) => {
-                histograms.push(histogram(&samples, &exemplars, attributes, counted));
+                histograms.push(histogram(
+                    (metric.edges, &samples),
+                    &exemplars,
+                    attributes,
+                    counted,
+                ));
                 continue;
             }
         };
@@ -263,14 +268,14 @@ fn number(value: Number, attributes: Vec<KeyValue>, counted: CountedFor) -> Numb
 }
 
 fn histogram(
-    samples: &Samples,
+    (edges, samples): (&[f64], &Samples),
     exemplars: &[Exemplar],
     attributes: Vec<KeyValue>,
     counted: CountedFor,
 ) -> HistogramPoint {
     let count = samples.count();
     let mut before = 0;
-    let below = samples.cumulative().map(|(_, below)| below).chain([count]);
+    let below = samples.cumulative(edges).chain([count]);
     let buckets = below.map(|below| below - std::mem::replace(&mut before, below));
     let exemplars = exemplars.iter().map(|exemplar| ExemplarMessage {
         time_unix_nano: nanoseconds(exemplar.at),
@@ -288,7 +293,7 @@ fn histogram(
         count,
         sum: Some(samples.sum().as_secs_f64()),
         bucket_counts: buckets.collect(),
-        explicit_bounds: CHART_EDGES_S.to_vec(),
+        explicit_bounds: edges.to_vec(),
         exemplars: exemplars.collect(),
         attributes,
     }
@@ -392,10 +397,15 @@ mod tests {
             histogram_of.record(std::time::Duration::from_millis(ms));
         }
         let counted = CountedFor::new(Timestamp(1), Timestamp(2));
-        let point = histogram(&histogram_of.samples(), &[], Vec::new(), counted);
+        let point = histogram(
+            (&[0.0005, 0.001, 1.0], &histogram_of.samples()),
+            &[],
+            Vec::new(),
+            counted,
+        );
         assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
         assert_eq!(point.bucket_counts.iter().sum::<u64>(), 4);
-        assert_eq!(point.bucket_counts[2], 2);
+        assert_eq!(point.bucket_counts, [0, 2, 1, 1]);
         assert_eq!(
             (point.start_time_unix_nano, point.time_unix_nano),
             (1_000_000, 2_000_000)
