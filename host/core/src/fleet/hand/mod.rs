@@ -371,12 +371,16 @@ impl Hand {
         let due = self.due_accounts(now);
         // However many keys wait, permits of running attempts are renewed.
         let most = MOST_ACCOUNTS - due.len().min(MOST_ACCOUNTS / 2);
-        let claims = if self.claim_after <= now {
-            self.claims(&mut asked, most, now)
-        } else {
-            Vec::new()
-        };
-        self.last_in_order(&asked.claims);
+        let mut claims = Vec::new();
+        if self.claim_after <= now {
+            let are_left;
+            (claims, are_left) = self.claims(&mut asked, most, now);
+            // Those that are left are next. Otherwise the order stays, so that what is refused comes
+            // before what is granted later.
+            if are_left {
+                self.last_in_order(&asked.claims);
+            }
+        }
         for key in due {
             let is_known = asked.find(&key).is_some();
             if !is_known && asked.accounts.len() == MOST_ACCOUNTS {
@@ -423,8 +427,13 @@ impl Hand {
         Some(request)
     }
 
-    /// Claims what waiting messages lack, of at most `most` accounts.
-    fn claims(&self, asked: &mut OpenRequest, most: usize, now: BootInstant) -> Vec<StartClaim> {
+    /// Claims what waiting messages lack, of at most `most` accounts. Returns whether others are left.
+    fn claims(
+        &self,
+        asked: &mut OpenRequest,
+        most: usize,
+        now: BootInstant,
+    ) -> (Vec<StartClaim>, bool) {
         let mut claims = Vec::new();
         for needs in self.order.values() {
             let Some(lack) = self.lack(needs, now) else {
@@ -437,7 +446,7 @@ impl Hand {
                 .limiting(needs)
                 .filter(|need| asked.find(&key_of(need)).is_none());
             if asked.accounts.len() + new.count() > most {
-                break;
+                return (claims, true);
             }
             match lack {
                 Lack::Tokens(tokens) => {
@@ -456,7 +465,7 @@ impl Hand {
                 } => claims.push(self.start_claim(needs, (lacks_permits, &tokens), asked, now)),
             }
         }
-        claims
+        (claims, false)
     }
 
     /// Adds accounts whose permits are to be renewed soon: they share the request, and have more

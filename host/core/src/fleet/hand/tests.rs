@@ -530,3 +530,25 @@ fn refused_needs_are_asked_for_before_those_that_were_granted() {
     assert!(store.serve(&mut hand, 1_100));
     assert!(!hand.start(&a, at(1_100)) && hand.start(&b, at(1_100)));
 }
+
+/// Its queue waits for that of the heavy one.
+#[test]
+fn heavy_start_comes_before_a_light_one_that_never_starts() {
+    let three = LimitNumbers {
+        concurrency: Some(3),
+        rate: None,
+    };
+    let mut store = Store::default();
+    let limits = vec![limit("l", three, false)];
+    let mut hand = Hand::new("p".into(), limits, WhenAway::Closed);
+    let [light, heavy] = [1, 3].map(|weight| needs(&[(0, None, weight)]));
+    hand.wait(&light, at(0));
+    hand.wait(&heavy, at(0));
+    let starts = (0..5_000).step_by(10).any(|now| {
+        if hand.next_request(at(now)).is_some_and(|due| due <= at(now)) {
+            store.serve(&mut hand, now);
+        }
+        hand.start(&heavy, at(now))
+    });
+    assert!(starts, "the light one always came first");
+}
