@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The settings of a process that forwards to a service under these limits.
-fn settings(service: &JobService, limits: &str) -> String {
+pub(super) fn settings(service: &JobService, limits: &str) -> String {
     format!(
         "{limits}\n[[route]]\nqueues = [\"local:default\"]\nplugin = \"api\"\nlimits = [\"api\"]\n\
          concurrency = 20\nvisibility = 5\n\n[plugin.api]\nforward = \"{}\"\n",
@@ -25,7 +25,7 @@ fn program(text: &str) -> Program {
 }
 
 /// Starts processes on one data folder.
-fn start(text: &str, count: usize) -> Vec<RunningProgram> {
+pub(super) fn start(text: &str, count: usize) -> Vec<RunningProgram> {
     let first = program(text).start();
     let data = Arc::clone(first.data());
     let others = (1..count).map(|_| program(text).sharing(&data).start());
@@ -36,7 +36,7 @@ fn start(text: &str, count: usize) -> Vec<RunningProgram> {
     all
 }
 
-async fn send(data: &Path, messages: impl IntoIterator<Item = (String, &str)>) {
+pub(super) async fn send(data: &Path, messages: impl IntoIterator<Item = (String, &str)>) {
     let store = LocalStore::open(data).expect("opens");
     let queue = store.queue("default", None).expect("opens");
     let messages: Vec<OutgoingMessage> = messages
@@ -57,7 +57,7 @@ fn slowly(_request: &PostedRequest) -> ServiceStep {
     ServiceStep::After(Duration::from_millis(50), ServiceAnswer::new(200))
 }
 
-async fn finish(processes: Vec<RunningProgram>) {
+pub(super) async fn finish(processes: Vec<RunningProgram>) {
     let data = Arc::clone(processes[0].data());
     until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
     for mut one in processes {

@@ -1,4 +1,5 @@
 //! Several processes that share a store of limits.
 
 pub(crate) mod limits;
+pub(crate) mod stores;
 pub(crate) mod storm;
