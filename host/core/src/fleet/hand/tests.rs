@@ -544,9 +544,13 @@ fn heavy_start_comes_before_a_light_one_that_never_starts() {
     let [light, heavy] = [1, 3].map(|weight| needs(&[(0, None, weight)]));
     hand.wait(&light, at(0));
     hand.wait(&heavy, at(0));
+    let mut answer = None;
     let starts = (0..5_000).step_by(10).any(|now| {
-        if hand.next_request(at(now)).is_some_and(|due| due <= at(now)) {
-            store.serve(&mut hand, now);
+        if let Some((_, grant)) = answer.take_if(|(due, _)| *due <= now) {
+            hand.answered(&grant, at(now));
+        } else if hand.next_request(at(now)).is_some_and(|due| due <= at(now)) {
+            let request = hand.ask(at(now)).expect("something is due");
+            answer = Some((now + 70, store.ask(&request, now)));
         }
         hand.start(&heavy, at(now))
     });
