@@ -262,7 +262,7 @@ fn neighbours(runtime: &Runtime) {
     }
 }
 
-/// What the server counted between two moments: scripts, and all commands.
+/// Returns the scripts and all the commands that the server has counted.
 fn counted(server: &RedisServer) -> (u64, u64) {
     let stats = server.connect().call(&["INFO", "commandstats"]);
     commandstats::calls(&stats.expect("an answer").text())
@@ -273,7 +273,7 @@ fn reset(server: &RedisServer) {
     answer.expect("an answer");
 }
 
-/// What processes did in a span with a used-up limit.
+/// The starts of processes with a used-up limit, and their calls, in a span.
 struct WatchedSpan {
     started: usize,
     fullest: usize,

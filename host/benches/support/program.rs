@@ -78,7 +78,7 @@ impl Program {
         self.lines.try_iter().map(|(_, line)| line).collect()
     }
 
-    /// The same, each with the time at which it came.
+    /// Returns the lines that have come, each with its time.
     pub(crate) fn timed_lines(&self) -> Vec<(BootInstant, String)> {
         self.lines.try_iter().collect()
     }

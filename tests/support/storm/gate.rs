@@ -7,14 +7,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What passes.
+/// The calls and answers that pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GateMode {
     /// Everything.
     Open,
     /// Nothing: connections end, also new ones.
     Cut,
-    /// Nothing until the gate opens: then the server gets calls that nobody waits for any more.
+    /// No call until the gate opens: then the server gets calls whose senders wait no more.
     Held,
     /// Calls, and no answers until the gate opens.
     Deaf,

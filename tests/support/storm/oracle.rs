@@ -54,10 +54,10 @@ struct LimitReport {
     windows: Vec<(u64, f64)>,
 }
 
-/// What a storm showed.
+/// The result of a storm.
 #[derive(Debug, Default)]
 pub struct StormReport {
-    /// What must not have happened.
+    /// Each way in which a limit did not hold.
     pub violations: Vec<String>,
     /// Messages that started.
     pub acquisitions: u64,

@@ -133,7 +133,7 @@ impl Peers {
         self.on_redis("bullmq.mjs", port, queue, at_once)
     }
 
-    /// The same, which starts at most `rate` jobs a second with all workers of the queue.
+    /// Such a worker, which starts at most `rate` jobs a second with all workers of the queue.
     pub(crate) fn bullmq_limited(
         &self,
         port: u16,

@@ -52,19 +52,19 @@ pub(super) struct OwnAccount {
 
 /// How much was started in the last second.
 #[derive(Debug, Default)]
-pub(super) struct RecentStarts {
-    pub(super) second: BootInstant,
-    pub(super) now: u32,
-    pub(super) before: u32,
+pub(crate) struct RecentStarts {
+    second: BootInstant,
+    now: u32,
+    before: u32,
 }
 
 impl RecentStarts {
-    pub(super) fn note(&mut self, weight: u32, now: BootInstant) {
+    pub(crate) fn note(&mut self, weight: u32, now: BootInstant) {
         self.turn(now);
         self.now = self.now.saturating_add(weight);
     }
 
-    pub(super) fn turn(&mut self, now: BootInstant) {
+    fn turn(&mut self, now: BootInstant) {
         let passed = now.since(self.second);
         if passed >= IDLE {
             self.before = if passed < 2 * IDLE { self.now } else { 0 };
@@ -72,7 +72,7 @@ impl RecentStarts {
         }
     }
 
-    pub(super) fn per_second(&self) -> u32 {
+    pub(crate) fn per_second(&self) -> u32 {
         self.now.max(self.before)
     }
 }

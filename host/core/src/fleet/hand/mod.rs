@@ -8,6 +8,7 @@ use super::ledger::{Grant, LimitAccount, Request, StartClaim, TokenClaim, whole}
 use super::limit::{Limit, LimitNeed, LimitNumbers, LimitWeight, Rate};
 use crate::clock::BootInstant;
 use account::OwnAccount;
+pub(crate) use account::RecentStarts;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;

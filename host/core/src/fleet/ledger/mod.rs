@@ -332,8 +332,13 @@ impl<'a> OpenAccount<'a> {
             return u32::MAX;
         }
         let (free, _) = self.free_tokens(rate);
-        let free = whole(free) / self.account.tokens.unit.max(1);
-        free.saturating_sub(self.units)
+        self.units_left(free)
+    }
+
+    /// Returns how many of these tokens are left, in units.
+    fn units_left(&self, free: f64) -> u32 {
+        let units = whole(free) / self.account.tokens.unit.max(1);
+        units.saturating_sub(self.units)
     }
 
     /// Returns the tokens that it may have: what there is, and its part of those that are earned
@@ -366,12 +371,12 @@ impl<'a> OpenAccount<'a> {
         let unit = f64::from(unit.max(1));
         if self.account.shadow {
             self.units = count;
-            // What it lets pass is not missing once it stops something.
+            // Starts that it lets pass take nothing from those to come, once it stops some.
             self.record.tokens = (self.record.tokens - unit * f64::from(count)).max(0.0);
             return;
         }
         let (free, part) = self.free_tokens(rate);
-        self.units = self.units.saturating_add(self.free_units().min(count));
+        self.units = self.units.saturating_add(self.units_left(free).min(count));
         self.record.tokens -= f64::from(self.units) * unit;
         self.own.token_wait = None;
         if self.units > 0 {

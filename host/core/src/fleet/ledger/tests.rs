@@ -264,7 +264,7 @@ fn shadow_counts_and_stops_nothing() {
     request.accounts[0].shadow = true;
     let grant = store.ask(&request, 0);
     assert_eq!((grant.claims[0], grant.accounts[0].used), (7, 7));
-    // What it let pass is not missing once it stops something.
+    // Starts that it let pass take nothing from those to come, once it stops some.
     request.accounts[0].numbers = rate(1.0, 3);
     request.accounts[0].tokens = TokenClaim { unit: 1, count: 9 };
     assert_eq!(store.ask(&request, 0).accounts[0].units, 9);

@@ -4,7 +4,7 @@
 use super::line::ReadyLine;
 use super::ready::{Sequence, WaitingJob};
 use crate::clock::BootInstant;
-use crate::fleet::hand::Needs;
+use crate::fleet::hand::{Needs, RecentStarts};
 use crate::fleet::keeper::Fleet;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -44,35 +44,8 @@ pub(super) struct LimitedJobs<J> {
     may_start: bool,
     /// Whether the last job that was refused lacks what all messages need.
     lacks_common: bool,
-    started: StartsPerSecond,
+    started: RecentStarts,
     look: BootInstant,
-}
-
-/// How many jobs were started in the last second.
-#[derive(Debug, Default)]
-struct StartsPerSecond {
-    second: BootInstant,
-    now: usize,
-    before: usize,
-}
-
-impl StartsPerSecond {
-    fn note(&mut self, now: BootInstant) {
-        let passed = now.since(self.second);
-        if passed >= Duration::from_secs(1) {
-            self.before = if passed < Duration::from_secs(2) {
-                self.now
-            } else {
-                0
-            };
-            (self.now, self.second) = (0, now);
-        }
-        self.now += 1;
-    }
-
-    fn get(&self) -> usize {
-        self.now.max(self.before)
-    }
 }
 
 /// The decision about a job that wants to start.
@@ -101,7 +74,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
             bytes: 0,
             may_start: false,
             lacks_common: false,
-            started: StartsPerSecond::default(),
+            started: RecentStarts::default(),
             look: BootInstant::default(),
         }
     }
@@ -147,7 +120,8 @@ impl<J: WaitingJob> LimitedJobs<J> {
         if self.count > 0 && self.lacks_common {
             // None is received only to go back.
             let most = self.fleet.most_waiting() / 2;
-            let soon = self.started.get().min(most).max(1);
+            let started = usize::try_from(self.started.per_second()).unwrap_or(most);
+            let soon = started.min(most).max(1);
             soon.saturating_sub(at_hand + self.count)
         } else {
             usize::MAX
@@ -164,7 +138,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
             && let Some(permit) = self.fleet.start(&needs, now)
         {
             job.permitted(permit);
-            self.started.note(now);
+            self.started.note(1, now);
             return Admission::Starts(job);
         }
         self.lacks_common = self.fleet.lacks_common(&needs, now);
@@ -213,7 +187,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
             self.bytes = self.bytes.saturating_sub(job.held_bytes());
             self.may_start = self.count > 0;
             self.fleet.wait_no_more(&needs);
-            self.started.note(now);
+            self.started.note(1, now);
             job.permitted(permit);
             return Some(job);
         }
