@@ -25,7 +25,7 @@ use dispatcher_core::fleet::WhenAway;
 use dispatcher_core::fleet::keeper::{Fleet, KeptLimits};
 use dispatcher_core::fleet::limit::{Limit, LimitKey, LimitNumbers, LimitWeight, Rate};
 use dispatcher_core::idempotency::Records;
-use dispatcher_core::message::group_by::GroupBy;
+use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::queue::{Identity, Queue};
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::ready::Sequence;
@@ -81,7 +81,7 @@ fn keep_limits(
 }
 
 fn limit((at, plan): (usize, &LimitPlan)) -> Limit {
-    let place = |name: String| GroupBy::Attribute(name);
+    let place = |name: String| MessagePlace::Attribute(name);
     Limit {
         name: limit_name(at),
         numbers: LimitNumbers {
@@ -369,7 +369,7 @@ fn settings(scenario: &Scenario) -> Route {
             } else {
                 Sequence::Fifo
             },
-            group_by: plan.group_by.then(|| GroupBy::Attribute(TAG.into())),
+            group_by: plan.group_by.then(|| MessagePlace::Attribute(TAG.into())),
             idempotency: plan.remembers_s.map(Duration::from_secs),
             concurrency: plan.concurrency,
             visibility: plan.visibility_s.map(Duration::from_secs),

@@ -9,7 +9,7 @@ mod oracle;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::fleet::limit::{Limit, LimitKey, LimitNumbers, LimitWeight, Rate};
-use dispatcher_core::message::group_by::GroupBy;
+use dispatcher_core::message::place::MessagePlace;
 use gate::{Gate, GateMode};
 pub use holder::hold;
 pub use oracle::StormReport;
@@ -75,7 +75,7 @@ fn limits() -> Vec<Limit> {
             concurrency,
             rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
         },
-        key: has_keys.then(|| LimitKey::Place(GroupBy::Pointer("/key".to_owned()))),
+        key: has_keys.then(|| LimitKey::Place(MessagePlace::Pointer("/key".to_owned()))),
         overrides: HashMap::new(),
         weight: LimitWeight::Fixed(1),
         shadow: false,

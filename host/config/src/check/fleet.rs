@@ -3,7 +3,7 @@
 
 use super::Check;
 use crate::Route;
-use crate::declared::group_by;
+use crate::declared::message_place;
 use crate::file::File;
 use crate::problem::Problem;
 use crate::section::{Section, WrittenValue};
@@ -199,14 +199,14 @@ fn key(given: &WrittenValue) -> Result<LimitKey, Problem> {
     if given.text == "group" {
         return Ok(LimitKey::Group);
     }
-    group_by(given).map(LimitKey::Place)
+    message_place(given).map(LimitKey::Place)
 }
 
 fn weight(given: &WrittenValue) -> Result<LimitWeight, Problem> {
     if given.text.trim().parse::<f64>().is_ok() {
         return value::number(given, &(1..=MOST)).map(LimitWeight::Fixed);
     }
-    group_by(given).map(LimitWeight::Place)
+    message_place(given).map(LimitWeight::Place)
 }
 
 fn unknown(given: &WrittenValue, limits: &[Limit]) -> Problem {
@@ -246,7 +246,7 @@ mod tests {
     use crate::file;
     use crate::flags::Flags;
     use dispatcher_core::fleet::WhenAway;
-    use dispatcher_core::message::group_by::GroupBy;
+    use dispatcher_core::message::place::MessagePlace;
     use std::path::Path;
 
     fn read(text: &str) -> (Settings, Vec<String>) {
@@ -289,7 +289,7 @@ mod tests {
             },
             key: Some(LimitKey::Group),
             overrides: HashMap::new(),
-            weight: LimitWeight::Place(GroupBy::Pointer("/size".into())),
+            weight: LimitWeight::Place(MessagePlace::Pointer("/size".into())),
             shadow: false,
             hides_keys: false,
         };
@@ -312,7 +312,7 @@ mod tests {
         let customer = Limit {
             name: "per-customer".into(),
             numbers: numbers(None, rate(1.0 / 6.0, 20)),
-            key: Some(LimitKey::Place(GroupBy::Pointer("/customer".into()))),
+            key: Some(LimitKey::Place(MessagePlace::Pointer("/customer".into()))),
             overrides: HashMap::from([
                 ("acme".into(), numbers(Some(50), rate(1.0 / 6.0, 5))),
                 ("a.b".into(), numbers(None, rate(90.0, 90))),

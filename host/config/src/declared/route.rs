@@ -8,7 +8,7 @@ use crate::value;
 use crate::value::BareUnit;
 use dispatcher_core::envelope::{Envelope, S3Pointers};
 use dispatcher_core::filter::Filter;
-use dispatcher_core::message::group_by::GroupBy;
+use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::settlement::decide::{ShedAction, ShedPolicy, UnmatchedAction};
@@ -84,7 +84,7 @@ settings! {
     /// Handle messages that share a group one at a time and in order: the name of an attribute, or
     /// a JSON pointer into the body, as in /order/customer; for queues that are not FIFO
     "group-by" => Setting::new("WHERE").flag(Group::Queues),
-        group_by: Option<GroupBy> = |given| given.one(group_by);
+        group_by: Option<MessagePlace> = |given| given.one(message_place);
 
     /// Do not start messages sent longer ago, as in 10m
     "max-age" => Setting::new("TIME").default("no limit").flag(Group::Queues),
@@ -222,13 +222,13 @@ fn filter(given: &WrittenValue) -> Result<Filter, Vec<Problem>> {
 }
 
 /// Parses a place in a message.
-pub(crate) fn group_by(given: &WrittenValue) -> Result<GroupBy, Problem> {
+pub(crate) fn message_place(given: &WrittenValue) -> Result<MessagePlace, Problem> {
     let wanted =
         "the name of an attribute, or a JSON pointer into the body such as /order/customer";
     let text = value::text(given, wanted)?;
     Ok(if text.starts_with('/') {
-        GroupBy::Pointer(text)
+        MessagePlace::Pointer(text)
     } else {
-        GroupBy::Attribute(text)
+        MessagePlace::Attribute(text)
     })
 }

@@ -12,7 +12,7 @@ use dispatcher_core::envelope::{Envelope, S3Pointers};
 use dispatcher_core::filter::Filter;
 use dispatcher_core::fleet::WhenAway;
 use dispatcher_core::fleet::limit::{Limit, LimitKey, LimitNumbers, LimitWeight};
-use dispatcher_core::message::group_by::GroupBy;
+use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::scheduler::ready::Sequence;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -346,7 +346,7 @@ toml_of_display!(
     NonZeroUsize,
     String,
     SocketAddr,
-    GroupBy,
+    MessagePlace,
     FleetPlace
 );
 

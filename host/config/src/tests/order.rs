@@ -1,7 +1,7 @@
 //! The settings of a route for the order of its messages and for those that are too old.
 
 use super::*;
-use dispatcher_core::message::group_by::GroupBy;
+use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::scheduler::ready::Sequence;
 
 #[test]
@@ -29,8 +29,8 @@ fn order_age_and_memory_are_settings_of_a_route() {
         assert_eq!(problems, [""; 0]);
         settings.routes[0].settings.group_by.clone()
     };
-    assert_eq!(by("tenant"), Some(GroupBy::Attribute("tenant".into())));
-    assert_eq!(by("/a/b"), Some(GroupBy::Pointer("/a/b".into())));
+    assert_eq!(by("tenant"), Some(MessagePlace::Attribute("tenant".into())));
+    assert_eq!(by("/a/b"), Some(MessagePlace::Pointer("/a/b".into())));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::control::LiveLimit;
 use crate::message::Message;
-use crate::message::group_by::GroupBy;
+use crate::message::place::MessagePlace;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub enum LimitKey {
     /// The message group.
     Group,
     /// A place in the message.
-    Place(GroupBy),
+    Place(MessagePlace),
 }
 
 /// How many permits or tokens a message takes.
@@ -71,7 +71,7 @@ pub enum LimitWeight {
     /// A number for all messages.
     Fixed(u32),
     /// The whole number at a place in the message; 1 if there is none.
-    Place(GroupBy),
+    Place(MessagePlace),
 }
 
 /// A limit that holds for all processes together.
@@ -112,7 +112,7 @@ impl Limit {
         let key = self.key.as_ref().map(|key| {
             let found = match key {
                 LimitKey::Group => group.map(str::to_owned),
-                LimitKey::Place(place) => place.group(message),
+                LimitKey::Place(place) => place.text(message),
             };
             let found = found.filter(|key| !key.is_empty());
             Arc::from(found.map_or_else(|| NO_KEY.to_owned(), |key| self.kept(key)))
@@ -120,7 +120,7 @@ impl Limit {
         let weight = match &self.weight {
             LimitWeight::Fixed(weight) => *weight,
             LimitWeight::Place(place) => {
-                let number = place.group(message).and_then(|text| text.parse().ok());
+                let number = place.text(message).and_then(|text| text.parse().ok());
                 number.unwrap_or(1)
             }
         };
@@ -245,8 +245,9 @@ mod tests {
             (Some("/none"), "/size", Some(NO_KEY), 5),
             (None, "/none", None, 1),
         ] {
-            let key = key.map(|pointer: &str| LimitKey::Place(GroupBy::Pointer(pointer.into())));
-            let size = GroupBy::Pointer(size.to_owned());
+            let key =
+                key.map(|pointer: &str| LimitKey::Place(MessagePlace::Pointer(pointer.into())));
+            let size = MessagePlace::Pointer(size.to_owned());
             let need = limit(key, LimitWeight::Place(size)).need(3, &message, None);
             let wanted = LimitNeed {
                 limit: 3,
@@ -320,7 +321,7 @@ mod tests {
     fn hidden_key_is_kept_as_its_hash_with_its_own_numbers() {
         let mut message = samples::message("m");
         message.body = r#"{"customer":"acme"}"#.into();
-        let key = LimitKey::Place(GroupBy::Pointer("/customer".to_owned()));
+        let key = LimitKey::Place(MessagePlace::Pointer("/customer".to_owned()));
         let hiding = limit(Some(key), LimitWeight::Fixed(1)).hiding_keys();
         let key = hiding.need(0, &message, None).key.expect("it has a key");
         assert!(key.starts_with("sha256:"), "{key}");

@@ -15,7 +15,7 @@ use crate::lease::Ledger;
 use crate::lease::book::LeaseTerms;
 use crate::memory::{Budget, HeldBytes};
 use crate::message::Message;
-use crate::message::group_by::GroupBy;
+use crate::message::place::MessagePlace;
 use crate::queue::{
     Ask, DeadLettered, GroupShare, Queue, QueueError, ReceivedMessages, last_first,
 };
@@ -51,7 +51,7 @@ pub struct Source {
     /// The meter of the queue.
     pub meter: Arc<Meter>,
     /// The place in messages that names their group, unless the queue names it.
-    pub group_by: Option<GroupBy>,
+    pub group_by: Option<MessagePlace>,
     /// The envelope of bodies, for `group_by`.
     pub envelope: Envelope,
     /// The maker of the spans of receives.
@@ -255,6 +255,7 @@ impl Intake {
                 held,
                 short_of: _,
                 dead_lettered,
+                overdue: _,
             }) => {
                 for letter in &dead_lettered {
                     self.arrivals.dead_lettered(lane, letter);
@@ -288,7 +289,7 @@ impl Intake {
         for message in messages {
             if !(own && message.group.is_some()) {
                 let opened = source.envelope.open(message);
-                message.group = by.group(opened.as_ref().unwrap_or(message));
+                message.group = by.text(opened.as_ref().unwrap_or(message));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The types of messages: their content, verdicts and outcomes. Pure data; knows no backend, no
 //! runtime and no WebAssembly.
 
-pub mod group_by;
+pub mod place;
 mod trace;
 
 pub use trace::SendSpan;

@@ -2,6 +2,7 @@
 //! backend; each backend is a crate in `host/backends` and the only place that names its library.
 
 pub mod origin;
+pub mod sharing;
 
 use crate::clock;
 use crate::clock::BootInstant;
@@ -11,6 +12,8 @@ use crate::message::{Loss, Message, Outcome, OutgoingMessage, Receipt, SendSpan}
 use crate::telemetry::events::Reason;
 use crate::telemetry::metrics::durations::SentMessages;
 use crate::telemetry::trace::Tracer;
+use sharing::{Sharing, TenantBacklog};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -137,6 +140,9 @@ pub struct ReceivedMessages {
     /// The messages that the backend dead-lettered instead of delivering them and has not reported
     /// before.
     pub dead_lettered: Vec<DeadLettered>,
+    /// How many of the messages went before others because they had waited for the longest wait of
+    /// their priority.
+    pub overdue: usize,
 }
 
 /// A message that a receive moved to a dead-letter queue instead of delivering it.
@@ -398,6 +404,17 @@ pub trait Queue: Send + Sync + 'static {
     /// Returns how long the queue keeps a message, if the backend limits that.
     async fn retention(&self) -> Result<Option<Duration>, QueueError> {
         Ok(None)
+    }
+
+    /// Sets the rules by which later receives share the messages out, also those that wait already.
+    /// Cheap: a backend keeps to them from its next call on. A backend that cannot choose ignores
+    /// them.
+    fn share_out(&self, _sharing: &Arc<Sharing>) {}
+
+    /// Returns the waiting messages of these tenants, in their order; nothing on a backend that
+    /// ignores `share_out`.
+    async fn backlogs(&self, _tenants: &[String]) -> Result<Vec<TenantBacklog>, QueueError> {
+        Ok(Vec::new())
     }
 
     /// Receives up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to

@@ -5,7 +5,7 @@ use crate::fleet::WhenAway;
 use crate::fleet::keeper::FleetPermit;
 use crate::fleet::ledger::{LimitRecord, decide};
 use crate::fleet::limit::{Limit, LimitKey, LimitNeed, LimitNumbers, LimitWeight};
-use crate::message::group_by::GroupBy;
+use crate::message::place::MessagePlace;
 
 #[derive(Debug)]
 struct LimitedJob {
@@ -73,7 +73,7 @@ impl LimitedWorld {
             shadow: false,
             hides_keys: false,
         };
-        let key = LimitKey::Place(GroupBy::Attribute("k".to_owned()));
+        let key = LimitKey::Place(MessagePlace::Attribute("k".to_owned()));
         let limits = vec![limit("all", 2, None), limit("each", 1, Some(key))];
         let fleet = Arc::new(Fleet::new("p".to_owned(), limits, WhenAway::Closed));
         Self {

@@ -9,7 +9,7 @@ use dispatcher_core::clock;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::fleet::limit::{Limit, LimitKey};
-use dispatcher_core::message::group_by::GroupBy;
+use dispatcher_core::message::place::MessagePlace;
 use dispatcher_trials::recording::redact::Rule;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,8 +120,8 @@ pub fn limits(settings: &Settings) -> Vec<Limit> {
 /// Whether a rule redacts the place of a limit's keys.
 fn redacts(rule: &Rule, limit: &Limit) -> bool {
     match &limit.key {
-        Some(LimitKey::Place(GroupBy::Attribute(name))) => rule.covers_attribute(name),
-        Some(LimitKey::Place(GroupBy::Pointer(pointer))) => rule.covers_pointer(pointer),
+        Some(LimitKey::Place(MessagePlace::Attribute(name))) => rule.covers_attribute(name),
+        Some(LimitKey::Place(MessagePlace::Pointer(pointer))) => rule.covers_pointer(pointer),
         Some(LimitKey::Group) | None => false,
     }
 }
@@ -132,7 +132,7 @@ mod tests {
     use dispatcher_core::fleet::limit::{LimitNumbers, LimitWeight};
     use std::collections::HashMap;
 
-    fn limit(place: GroupBy) -> Limit {
+    fn limit(place: MessagePlace) -> Limit {
         Limit {
             name: "api".to_owned(),
             numbers: LimitNumbers::default(),
@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn rule_redacts_the_places_at_and_below_its_own() {
-        let customer = limit(GroupBy::Pointer("/customer/id".to_owned()));
-        let tenant = limit(GroupBy::Attribute("tenant".to_owned()));
+        let customer = limit(MessagePlace::Pointer("/customer/id".to_owned()));
+        let tenant = limit(MessagePlace::Attribute("tenant".to_owned()));
         for (rule, hidden) in [
             ("/customer/id", [true, false]),
             ("/customer", [true, false]),

@@ -1,23 +1,22 @@
-//! Determines the group of a message if the queue does not: from an attribute that the sender sets,
-//! or from a place in the body. Pure.
+//! A place in messages whose text names something, such as their group or tenant: an attribute that
+//! the sender sets, or a place in the body. Pure.
 
 use crate::json::{self, Token, Tokens};
 use crate::message::{AttributeValue, Message};
 use serde_json::Value;
 
-/// The place in a message that names its group.
+/// A place in messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GroupBy {
+pub enum MessagePlace {
     /// The sender's attribute of this name.
     Attribute(String),
     /// The place in the body at this JSON pointer (RFC 6901).
     Pointer(String),
 }
 
-impl GroupBy {
-    /// Returns the group of a message. A message that names none, or whose body is not JSON,
-    /// belongs to no group and is not kept in order with any other.
-    pub fn group(&self, message: &Message) -> Option<String> {
+impl MessagePlace {
+    /// Returns the text at this place of a message; `None` if there is none, or the body is not JSON.
+    pub fn text(&self, message: &Message) -> Option<String> {
         match self {
             Self::Attribute(name) => {
                 let mut attributes = message.attributes.iter();
@@ -34,7 +33,7 @@ impl GroupBy {
                     Token::Text(text) => {
                         Some(text.decode(char::REPLACEMENT_CHARACTER).into_owned())
                     }
-                    // The same number names the same group, however it is written.
+                    // The same number has the same text, however it is written.
                     Token::Number(number) => Some(json::canonical(number)),
                     _ => {
                         let value =
@@ -47,7 +46,7 @@ impl GroupBy {
     }
 }
 
-impl std::fmt::Display for GroupBy {
+impl std::fmt::Display for MessagePlace {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Attribute(name) => write!(out, "{name}"),
@@ -62,7 +61,7 @@ mod tests {
     use crate::message::{Attribute, samples};
 
     #[test]
-    fn group_is_read_from_an_attribute_or_a_json_pointer() {
+    fn text_is_read_from_an_attribute_or_a_json_pointer() {
         let mut message = samples::message("m");
         message.body = r#"{"order":{"customer":"c1","number":7,"nobody":null}}"#.into();
         message.attributes = vec![Attribute::text("tenant", "t1")];
@@ -72,11 +71,11 @@ mod tests {
             ("/order/nobody", None),
             ("/order/other", None),
         ] {
-            let found = GroupBy::Pointer(pointer.into()).group(&message);
+            let found = MessagePlace::Pointer(pointer.into()).text(&message);
             assert_eq!(found.as_deref(), group, "{pointer}");
         }
         for (name, group) in [("tenant", Some("t1")), ("other", None)] {
-            let found = GroupBy::Attribute(name.into()).group(&message);
+            let found = MessagePlace::Attribute(name.into()).text(&message);
             assert_eq!(found.as_deref(), group, "{name}");
         }
         message.body =
@@ -88,10 +87,10 @@ mod tests {
             ("/d", "\u{fffd}"),
             ("/e", "0.1e401"),
         ] {
-            let found = GroupBy::Pointer(pointer.into()).group(&message);
+            let found = MessagePlace::Pointer(pointer.into()).text(&message);
             assert_eq!(found.as_deref(), Some(group), "{pointer}");
         }
         message.body = "not JSON".into();
-        assert_eq!(GroupBy::Pointer("/order".into()).group(&message), None);
+        assert_eq!(MessagePlace::Pointer("/order".into()).text(&message), None);
     }
 }
