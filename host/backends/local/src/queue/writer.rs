@@ -299,6 +299,7 @@ impl QueueWriter {
             let refused = std::mem::take(&mut claimed.refused);
             let received = match self.load(claimed, &asked) {
                 Ok((messages, held)) => Ok(ReceivedMessages {
+                    overdue: 0,
                     messages,
                     drained,
                     taken: Some(begun),
