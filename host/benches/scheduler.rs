@@ -14,7 +14,7 @@ use dispatcher_core::scheduler::{
 };
 use dispatcher_core::throttle::control::Signal;
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -67,6 +67,7 @@ impl Route {
             ordered_groups: groups > 0,
             most_receives: None,
             sequence: Sequence::Fifo,
+            sharing: None,
         };
         let rules = Rules {
             lanes: vec![lane; lanes],
@@ -78,6 +79,7 @@ impl Route {
                 prefetch: 0,
                 window: Duration::ZERO,
                 lanes: Vec::new(),
+                weights: BTreeMap::new(),
             },
         };
         let mut route = Self {

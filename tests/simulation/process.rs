@@ -23,9 +23,9 @@ use dispatcher_core::clock;
 use dispatcher_core::executor::Workers;
 use dispatcher_core::fleet::WhenAway;
 use dispatcher_core::fleet::keeper::{Fleet, KeptLimits};
-use dispatcher_core::fleet::limit::{Limit, LimitKey, LimitNumbers, LimitWeight, Rate};
+use dispatcher_core::fleet::limit::{Limit, LimitNumbers, LimitWeight, Rate};
 use dispatcher_core::idempotency::Records;
-use dispatcher_core::message::place::MessagePlace;
+use dispatcher_core::message::place::{MessageKey, MessagePlace};
 use dispatcher_core::queue::{Identity, Queue};
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::ready::Sequence;
@@ -90,7 +90,9 @@ fn limit((at, plan): (usize, &LimitPlan)) -> Limit {
                 .rate
                 .map(|(per_second, burst)| Rate { per_second, burst }),
         },
-        key: plan.keys.map(|_| LimitKey::Place(place(key_attribute(at)))),
+        key: plan
+            .keys
+            .map(|_| MessageKey::Place(place(key_attribute(at)))),
         overrides: HashMap::new(),
         weight: match plan.weight {
             WeightPlan::Fixed(weight) => LimitWeight::Fixed(weight),

@@ -242,6 +242,7 @@ impl Route {
             prefetch: self.settings.prefetch,
             window: self.settings.batch_window,
             lanes: self.queues.iter().map(WeightedQueue::limits).collect(),
+            weights: self.settings.weight.iter().cloned().collect(),
         }
     }
 }

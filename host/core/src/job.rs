@@ -7,6 +7,7 @@ use crate::fleet::keeper::FleetPermit;
 use crate::lease::Lease;
 use crate::memory::HeldBytes;
 use crate::message::{ContentError, Message, Verdict};
+use crate::queue::sharing::Priority;
 use crate::scheduler::permits::Permit;
 use crate::scheduler::ready::WaitingJob;
 use crate::telemetry::metrics::exemplar::ExemplarTrace;
@@ -53,6 +54,13 @@ pub struct Hold {
     pub last_chance: bool,
     /// The span of the last attempt, if attempts are traced.
     pub trace: Option<SpanContext>,
+    /// The tenant that the message belongs to; `None` if it belongs to none, or tenants do not
+    /// share the route.
+    pub tenant: Option<String>,
+    /// The priority of the message.
+    pub priority: Priority,
+    /// When the message has waited for the longest wait of its priority, if there is one.
+    pub hastens: Option<BootInstant>,
     /// The message's needs for limits of the fleet, if its route has limits.
     pub needs: Option<Needs>,
     /// The permits of these limits, while the message is attempted.
@@ -95,6 +103,18 @@ impl WaitingJob for Job {
 
     fn expires(&self) -> Option<BootInstant> {
         self.hold.expires
+    }
+
+    fn tenant(&self) -> &str {
+        self.hold.tenant.as_deref().unwrap_or_default()
+    }
+
+    fn priority(&self) -> Priority {
+        self.hold.priority
+    }
+
+    fn hastens(&self) -> Option<BootInstant> {
+        self.hold.hastens
     }
 
     fn id(&self) -> &str {
@@ -235,6 +255,7 @@ pub mod samples {
     use crate::lease::Ledger;
     use crate::lease::book::LeaseTerms;
     use crate::message::samples;
+    use crate::queue::sharing::Priority;
     use crate::scheduler::permits::Permits;
     use std::sync::Arc;
     use std::time::Duration;
@@ -265,6 +286,9 @@ pub mod samples {
                 not_before: None,
                 last_chance: false,
                 trace: None,
+                tenant: None,
+                priority: Priority::default(),
+                hastens: None,
                 needs: None,
                 limits: None,
             },

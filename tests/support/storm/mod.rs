@@ -8,8 +8,8 @@ mod oracle;
 
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
-use dispatcher_core::fleet::limit::{Limit, LimitKey, LimitNumbers, LimitWeight, Rate};
-use dispatcher_core::message::place::MessagePlace;
+use dispatcher_core::fleet::limit::{Limit, LimitNumbers, LimitWeight, Rate};
+use dispatcher_core::message::place::{MessageKey, MessagePlace};
 use gate::{Gate, GateMode};
 pub use holder::hold;
 pub use oracle::StormReport;
@@ -75,7 +75,7 @@ fn limits() -> Vec<Limit> {
             concurrency,
             rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
         },
-        key: has_keys.then(|| LimitKey::Place(MessagePlace::Pointer("/key".to_owned()))),
+        key: has_keys.then(|| MessageKey::Place(MessagePlace::Pointer("/key".to_owned()))),
         overrides: HashMap::new(),
         weight: LimitWeight::Fixed(1),
         shadow: false,

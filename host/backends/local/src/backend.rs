@@ -34,6 +34,7 @@ impl Backend for LocalBackend {
             messaging_system: "dispatcher_local",
             shared_settings: &["data"],
             is_embedded: true,
+            shares_out: true,
             counts_at_once: true,
             has_buckets: true,
             has_fleets: true,

@@ -32,6 +32,7 @@ impl Backend for RedisBackend {
     fn facts(&self) -> &'static BackendFacts {
         const FACTS: BackendFacts = BackendFacts {
             settings: settings::SETTINGS,
+            shares_out: true,
             can_cancel: true,
             lists_workers: true,
             has_buckets: true,

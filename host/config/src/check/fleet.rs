@@ -3,12 +3,13 @@
 
 use super::Check;
 use crate::Route;
-use crate::declared::message_place;
+use crate::declared::{message_key, message_place};
 use crate::file::File;
 use crate::problem::Problem;
 use crate::section::{Section, WrittenValue};
 use crate::value;
-use dispatcher_core::fleet::limit::{Limit, LimitKey, LimitNumbers, LimitWeight, Rate};
+use dispatcher_core::fleet::limit::{Limit, LimitNumbers, LimitWeight, Rate};
+use dispatcher_core::message::place::MessageKey;
 use std::collections::{BTreeMap, HashMap};
 
 /// The most permits, starts at once, or weight of a message.
@@ -52,7 +53,7 @@ impl Check {
             self.problems.push(Problem::new(&section.at, found, wanted));
         }
         let numbers = self.numbers(written, LimitNumbers::default());
-        let key = self.read(section.one("key"), key);
+        let key = self.read(section.one("key"), message_key);
         let weight = self.read(section.one("weight"), weight);
         let limit = Limit {
             name: name.to_owned(),
@@ -195,13 +196,6 @@ fn starts_of_a_second(per_second: f64) -> u32 {
     per_second.ceil() as u32
 }
 
-fn key(given: &WrittenValue) -> Result<LimitKey, Problem> {
-    if given.text == "group" {
-        return Ok(LimitKey::Group);
-    }
-    message_place(given).map(LimitKey::Place)
-}
-
 fn weight(given: &WrittenValue) -> Result<LimitWeight, Problem> {
     if given.text.trim().parse::<f64>().is_ok() {
         return value::number(given, &(1..=MOST)).map(LimitWeight::Fixed);
@@ -230,7 +224,7 @@ fn allowed(
     let mut queues = route.queues.iter();
     let has_groups = route.settings.group_by.is_some()
         || queues.any(|queue| queue.name.backend.facts().has_groups);
-    if limit.key == Some(LimitKey::Group) && !has_groups && !route.queues.is_empty() {
+    if limit.key == Some(MessageKey::Group) && !has_groups && !route.queues.is_empty() {
         let found = format!("`{name}` counts by group, and the route's messages have none");
         let wanted = "a group-by as well, or a key that the messages have";
         return Err(Problem::new(&given.at, found, wanted));
@@ -287,7 +281,7 @@ mod tests {
                 concurrency: Some(1),
                 rate: None,
             },
-            key: Some(LimitKey::Group),
+            key: Some(MessageKey::Group),
             overrides: HashMap::new(),
             weight: LimitWeight::Place(MessagePlace::Pointer("/size".into())),
             shadow: false,
@@ -312,7 +306,7 @@ mod tests {
         let customer = Limit {
             name: "per-customer".into(),
             numbers: numbers(None, rate(1.0 / 6.0, 20)),
-            key: Some(LimitKey::Place(MessagePlace::Pointer("/customer".into()))),
+            key: Some(MessageKey::Place(MessagePlace::Pointer("/customer".into()))),
             overrides: HashMap::from([
                 ("acme".into(), numbers(Some(50), rate(1.0 / 6.0, 5))),
                 ("a.b".into(), numbers(None, rate(90.0, 90))),

@@ -6,6 +6,8 @@ use crate::declared::RouteSettings;
 use crate::name::QueueName;
 use crate::problem::Problem;
 use crate::section::{Layers, WrittenValue};
+use dispatcher_core::envelope::Envelope;
+use dispatcher_core::message::place::MessageKey;
 use dispatcher_core::scheduler::ready::Sequence;
 
 impl Check {
@@ -25,6 +27,22 @@ impl Check {
         if let (Some(given), Sequence::Lifo) = (layers.one("order"), settings.sequence) {
             let problem = newest_first(given, settings, queues, fifo);
             self.problems.extend(problem);
+        }
+        for key in ["tenant", "priority"] {
+            if let Some(given) = layers.one(key) {
+                let problem = not_shared_out(key, given, settings, queues, fifo);
+                self.problems.extend(problem);
+            }
+        }
+        for (key, needed, problem) in [
+            ("weight", "tenant", "weights without tenants"),
+            ("max-wait", "priority", "longest waits without priorities"),
+        ] {
+            let first = layers.entries(key).into_values().next();
+            if let (Some(given), None) = (first, layers.one(needed)) {
+                let wanted = format!("a `{needed}` as well");
+                self.problems.push(Problem::new(&given.at, problem, wanted));
+            }
         }
     }
 
@@ -49,6 +67,49 @@ impl Check {
 
 fn is_fifo(name: &QueueName) -> bool {
     name.backend.is_fifo(&name.name)
+}
+
+/// Returns the reason why tenants or priorities, whichever `key` sets, cannot share the queues.
+fn not_shared_out(
+    key: &str,
+    given: &WrittenValue,
+    settings: &RouteSettings,
+    queues: &[WeightedQueue],
+    fifo: Option<&WeightedQueue>,
+) -> Option<Problem> {
+    if let Some(queue) = fifo {
+        let found = format!(
+            "`{key}` on `{}`, which keeps its groups in order",
+            queue.name
+        );
+        return Some(Problem::new(&given.at, found, "queues that are not FIFO"));
+    }
+    if settings.group_by.is_some() {
+        let found = format!("`{key}` together with `group-by`, which keeps the order of sending");
+        return Some(Problem::new(&given.at, found, "one of them"));
+    }
+    let by_group = key == "tenant" && settings.tenant == Some(MessageKey::Group);
+    let mut backends = queues.iter();
+    let groupless = backends.find(|queue| !queue.name.backend.facts().has_groups);
+    if let (true, Some(queue)) = (by_group, groupless) {
+        let found = format!("messages of `{}` have no groups", queue.name);
+        let wanted = "the name of an attribute, or a JSON pointer such as /customer";
+        return Some(Problem::new(&given.at, found, wanted));
+    }
+    if settings.prefetch > 0 {
+        return None;
+    }
+    // The queue can look for a group or a priority, but not for another tenant, nor in an envelope.
+    let is_seen = by_group || (key == "priority" && settings.envelope == Envelope::None);
+    let unshared = queues
+        .iter()
+        .find(|queue| !is_seen || !queue.name.backend.facts().shares_out)?;
+    let found = format!(
+        "`{}` does not deliver by this `{key}`, which can only choose among held messages, and none \
+         are held",
+        unshared.name
+    );
+    Some(Problem::new(&given.at, found, "a `prefetch` as well"))
 }
 
 /// Returns the reason why the newest message cannot be taken first.

@@ -21,7 +21,7 @@ pub use plugin::{PluginSettings, TIMEOUT};
 pub use program::{LocalSettings, LogSettings, ProgramSettings};
 pub use queue::DeclaredQueue;
 pub use route::RouteSettings;
-pub(crate) use route::{MOST_CONCURRENCY, message_place};
+pub(crate) use route::{MOST_CONCURRENCY, message_key, message_place};
 use std::sync::LazyLock;
 
 /// All tables but those of backends, in the order in which `--help` and the page show them.

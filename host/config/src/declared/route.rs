@@ -8,8 +8,9 @@ use crate::value;
 use crate::value::BareUnit;
 use dispatcher_core::envelope::{Envelope, S3Pointers};
 use dispatcher_core::filter::Filter;
-use dispatcher_core::message::place::MessagePlace;
+use dispatcher_core::message::place::{MessageKey, MessagePlace};
 use dispatcher_core::queue::VISIBILITY_CEILING;
+use dispatcher_core::queue::sharing::Priority;
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::settlement::decide::{ShedAction, ShedPolicy, UnmatchedAction};
 use std::time::Duration;
@@ -19,6 +20,8 @@ const CONCURRENCY: usize = 50;
 pub(crate) const MOST_CONCURRENCY: usize = 100_000;
 /// The maximum of Lambda's own event source mapping.
 const MOST_BATCH: usize = 10_000;
+/// The greatest weight of a tenant.
+const MOST_WEIGHT: u32 = 1_000;
 const MOST_PREFETCH: usize = 100_000;
 const LONGEST_POLL: Duration = Duration::from_secs(20);
 const LONGEST_WINDOW: Duration = Duration::from_secs(300);
@@ -85,6 +88,40 @@ settings! {
     /// a JSON pointer into the body, as in /order/customer; for queues that are not FIFO
     "group-by" => Setting::new("WHERE").flag(Group::Queues),
         group_by: Option<MessagePlace> = |given| given.one(message_place);
+
+    /// Share the route out fairly among tenants, so that one with many messages does not keep the
+    /// others waiting: group (each message group is a tenant, and is not kept in order), the name
+    /// of an attribute, or a JSON pointer into the body, as in /customer
+    "tenant" => Setting::new("WHERE").flag(Group::Queues),
+        tenant: Option<MessageKey> = |given| given.one(message_key);
+
+    /// How many times the share of another a tenant gets, as in acme=4; may be repeated
+    "weight" => Setting::new("TENANT=N").shape(Shape::Map).default("1").reload(Reload::Live)
+        .flag(Group::Queues).syntax(Syntax::Pairs),
+        weight: Vec<(String, u32)> = |given| {
+            given.entries(|_, given| value::number(given, &(1..=MOST_WEIGHT)))
+        };
+
+    /// Start messages of a lower number first: where a message has its priority, a number from 1 to
+    /// 5; the name of an attribute, or a JSON pointer into the body. A message without one has 3
+    "priority" => Setting::new("WHERE").flag(Group::Queues),
+        priority: Option<MessagePlace> = |given| given.one(message_place);
+
+    /// How long a message of a priority waits until it goes before all others, as in 5=10m; may be
+    /// repeated
+    "max-wait" => Setting::new("PRIORITY=TIME").shape(Shape::Map).default("no limit")
+        .flag(Group::Queues).syntax(Syntax::Pairs),
+        max_wait: Vec<(Priority, Duration)> = |given| {
+            let entries = given.entries(|name, given| {
+                let priority = name.parse().ok().and_then(Priority::new);
+                let priority = priority.ok_or_else(|| {
+                    let found = format!("`{name}` is not a priority");
+                    Problem::new(&given.at, found, "a number from 1 to 5")
+                });
+                Ok((priority?, value::duration(given, BareUnit::Refused, &AGES)?))
+            });
+            entries.into_iter().map(|(_, entry)| entry).collect()
+        };
 
     /// Do not start messages sent longer ago, as in 10m
     "max-age" => Setting::new("TIME").default("no limit").flag(Group::Queues),
@@ -219,6 +256,14 @@ fn filter(given: &WrittenValue) -> Result<Filter, Vec<Problem>> {
         });
         errors.collect()
     })
+}
+
+/// Parses where a message names what it belongs to.
+pub(crate) fn message_key(given: &WrittenValue) -> Result<MessageKey, Problem> {
+    if given.text.trim() == "group" {
+        return Ok(MessageKey::Group);
+    }
+    message_place(given).map(MessageKey::Place)
 }
 
 /// Parses a place in a message.

@@ -11,8 +11,9 @@ use dispatcher_core::backend::{QueueDeclaration, SectionValues};
 use dispatcher_core::envelope::{Envelope, S3Pointers};
 use dispatcher_core::filter::Filter;
 use dispatcher_core::fleet::WhenAway;
-use dispatcher_core::fleet::limit::{Limit, LimitKey, LimitNumbers, LimitWeight};
-use dispatcher_core::message::place::MessagePlace;
+use dispatcher_core::fleet::limit::{Limit, LimitNumbers, LimitWeight};
+use dispatcher_core::message::place::{MessageKey, MessagePlace};
+use dispatcher_core::queue::sharing::Priority;
 use dispatcher_core::scheduler::ready::Sequence;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -139,8 +140,7 @@ fn limit(out: &mut WrittenLines, limit: &Limit) {
     numbers(out, "", &limit.numbers);
     match &limit.key {
         None => {}
-        Some(LimitKey::Group) => out.text("key", "group"),
-        Some(LimitKey::Place(place)) => out.text("key", &place.to_string()),
+        Some(key) => out.text("key", &key.to_string()),
     }
     match &limit.weight {
         LimitWeight::Fixed(weight) => out.text("weight", &weight.to_string()),
@@ -347,6 +347,7 @@ toml_of_display!(
     String,
     SocketAddr,
     MessagePlace,
+    MessageKey,
     FleetPlace
 );
 
@@ -377,7 +378,17 @@ macro_rules! toml_of_map {
     )+};
 }
 
-toml_of_map!(String, Place);
+toml_of_map!(String, Place, u32);
+
+impl Toml for Vec<(Priority, Duration)> {
+    fn toml(&self) -> Option<String> {
+        let written = |(priority, wait): &(Priority, Duration)| {
+            let number = priority.number().to_string();
+            (number, humantime::format_duration(*wait).to_string())
+        };
+        self.iter().map(written).collect::<Vec<_>>().toml()
+    }
+}
 
 impl Toml for Secret {
     fn toml(&self) -> Option<String> {

@@ -4,6 +4,7 @@ use super::*;
 use crate::flags::Flags;
 use crate::section::WrittenValue;
 use dispatcher_core::scheduler::lane::LaneLimits;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const TEXT: &str = "[dispatcher]\nworkers = 2\nname = 'a'\n[plugin.f]\nfunction = 'f'\n\
@@ -51,6 +52,7 @@ fn limits_are_applied_at_run_time() {
         prefetch: 0,
         window: Duration::ZERO,
         lanes: vec![limits(Some(10.0), None), limits(None, None)],
+        weights: BTreeMap::new(),
     };
     assert_eq!((same.routes.len(), &same.routes[0].limits), (2, &wanted));
 

@@ -45,6 +45,9 @@ pub struct BackendFacts {
     pub has_fifo_queues: bool,
     /// Whether `Ask::newest_first` has an effect.
     pub can_choose_newest: bool,
+    /// Whether queues keep to `Queue::share_out` when they deliver. Otherwise tenants and priorities
+    /// only share what a process holds.
+    pub shares_out: bool,
     /// Whether `BackendClient::depths` counts all queues in one call.
     pub counts_at_once: bool,
     /// The suffix after a slash that names the dead letters of a queue, if the backend keeps them
@@ -88,6 +91,7 @@ impl BackendFacts {
             is_embedded: false,
             has_fifo_queues: false,
             can_choose_newest: true,
+            shares_out: false,
             counts_at_once: false,
             dead_letter_part: None,
             can_cancel: false,

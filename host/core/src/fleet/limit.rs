@@ -3,7 +3,7 @@
 
 use super::control::LiveLimit;
 use crate::message::Message;
-use crate::message::place::MessagePlace;
+use crate::message::place::{MessageKey, MessagePlace};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -56,15 +56,6 @@ impl LimitNumbers {
     }
 }
 
-/// The place of a message's key. Each key has its own count.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LimitKey {
-    /// The message group.
-    Group,
-    /// A place in the message.
-    Place(MessagePlace),
-}
-
 /// How many permits or tokens a message takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitWeight {
@@ -81,8 +72,9 @@ pub struct Limit {
     pub name: String,
     /// Its numbers, for each key.
     pub numbers: LimitNumbers,
-    /// The keys; `None` if all messages count together.
-    pub key: Option<LimitKey>,
+    /// Where messages have their keys, each of which has its own count; `None` if all messages count
+    /// together.
+    pub key: Option<MessageKey>,
     /// The numbers of some keys.
     pub overrides: HashMap<String, LimitNumbers>,
     /// How much a message takes.
@@ -110,11 +102,7 @@ impl Limit {
     #[must_use]
     pub fn need(&self, limit: usize, message: &Message, group: Option<&str>) -> LimitNeed {
         let key = self.key.as_ref().map(|key| {
-            let found = match key {
-                LimitKey::Group => group.map(str::to_owned),
-                LimitKey::Place(place) => place.text(message),
-            };
-            let found = found.filter(|key| !key.is_empty());
+            let found = key.text(message, group).filter(|key| !key.is_empty());
             Arc::from(found.map_or_else(|| NO_KEY.to_owned(), |key| self.kept(key)))
         });
         let weight = match &self.weight {
@@ -215,7 +203,7 @@ mod tests {
     use super::*;
     use crate::message::samples;
 
-    fn limit(key: Option<LimitKey>, weight: LimitWeight) -> Limit {
+    fn limit(key: Option<MessageKey>, weight: LimitWeight) -> Limit {
         Limit {
             name: "api".to_owned(),
             numbers: LimitNumbers {
@@ -246,7 +234,7 @@ mod tests {
             (None, "/none", None, 1),
         ] {
             let key =
-                key.map(|pointer: &str| LimitKey::Place(MessagePlace::Pointer(pointer.into())));
+                key.map(|pointer: &str| MessageKey::Place(MessagePlace::Pointer(pointer.into())));
             let size = MessagePlace::Pointer(size.to_owned());
             let need = limit(key, LimitWeight::Place(size)).need(3, &message, None);
             let wanted = LimitNeed {
@@ -256,7 +244,7 @@ mod tests {
             };
             assert_eq!(need, wanted);
         }
-        let by_group = limit(Some(LimitKey::Group), LimitWeight::Fixed(2));
+        let by_group = limit(Some(MessageKey::Group), LimitWeight::Fixed(2));
         let need = by_group.need(0, &message, Some(&"g".repeat(500)));
         let key = need.key.expect("it has a group");
         assert!(
@@ -294,7 +282,7 @@ mod tests {
             }
         }
         fn most(live: &[(&str, u32)], key: &str) -> Option<u32> {
-            let group = limit(Some(LimitKey::Group), LimitWeight::Fixed(1));
+            let group = limit(Some(MessageKey::Group), LimitWeight::Fixed(1));
             let numbers = live
                 .iter()
                 .copied()
@@ -312,7 +300,7 @@ mod tests {
             ..LiveLimit::default()
         };
         let live = BTreeMap::from([("api/acme".to_owned(), burst)]);
-        let group = limit(Some(LimitKey::Group), LimitWeight::Fixed(1));
+        let group = limit(Some(MessageKey::Group), LimitWeight::Fixed(1));
         let numbers = group.with_live(&live).numbers_of(Some("acme"));
         assert_eq!(numbers.concurrency, Some(50), "what it leaves out");
     }
@@ -321,7 +309,7 @@ mod tests {
     fn hidden_key_is_kept_as_its_hash_with_its_own_numbers() {
         let mut message = samples::message("m");
         message.body = r#"{"customer":"acme"}"#.into();
-        let key = LimitKey::Place(MessagePlace::Pointer("/customer".to_owned()));
+        let key = MessageKey::Place(MessagePlace::Pointer("/customer".to_owned()));
         let hiding = limit(Some(key), LimitWeight::Fixed(1)).hiding_keys();
         let key = hiding.need(0, &message, None).key.expect("it has a key");
         assert!(key.starts_with("sha256:"), "{key}");

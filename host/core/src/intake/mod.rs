@@ -15,7 +15,8 @@ use crate::lease::Ledger;
 use crate::lease::book::LeaseTerms;
 use crate::memory::{Budget, HeldBytes};
 use crate::message::Message;
-use crate::message::place::MessagePlace;
+use crate::message::place::{MessageKey, MessagePlace};
+use crate::queue::sharing::{Priority, SharingPlaces};
 use crate::queue::{
     Ask, DeadLettered, GroupShare, Queue, QueueError, ReceivedMessages, last_first,
 };
@@ -58,7 +59,12 @@ pub struct Source {
     pub spans: QueueSpans,
     /// The limits of the fleet that its messages need, if there are any.
     pub limits: Option<RouteLimits>,
+    /// Where its messages name their tenant and priority, if these share the route.
+    pub sharing: Option<SharingPlaces>,
 }
+
+/// A message's tenant and priority, and when it goes before all others.
+type Turn = (Option<String>, Priority, Option<Duration>);
 
 impl Source {
     fn needs(&self, message: &Message) -> Option<Needs> {
@@ -66,6 +72,17 @@ impl Source {
         let opened = self.envelope.open(message);
         let queue = &self.queue.identity().name;
         Some(limits.needs(opened.as_ref().unwrap_or(message), queue))
+    }
+
+    fn turn(&self, message: &Message) -> Turn {
+        let Some(places) = &self.sharing else {
+            return (None, Priority::default(), None);
+        };
+        let opened = self.envelope.open(message);
+        let opened = opened.as_ref().unwrap_or(message);
+        let priority = places.priority(opened);
+        let tenant = places.tenant(opened, message.group.as_deref());
+        (tenant, priority, places.longest_waits[priority.index()])
     }
 }
 
@@ -129,10 +146,14 @@ impl Intake {
         let (mut stopping, mut awaited) = (false, false);
         while !stopping || !polls.is_empty() {
             let now = clock::now();
-            let (plan, next) = {
+            let (rules, plan, next) = {
                 let mut scheduler = self.scheduler.lock();
-                (scheduler.plan(now), scheduler.next_attention(now))
+                let rules = scheduler.share_out(now);
+                (rules, scheduler.plan(now), scheduler.next_attention(now))
             };
+            for (lane, sharing) in rules {
+                self.sources[lane].queue.share_out(&sharing);
+            }
             for poll in plan {
                 polls.spawn(self.receive(poll));
             }
@@ -190,7 +211,10 @@ impl Intake {
             visibility: source.visibility,
             wait: poll.wait,
             newest_first: source.newest_first,
-            groups: GroupShare::Spread(self.scheduler.lock().group_share()),
+            groups: match &source.sharing {
+                Some(places) if places.tenant == Some(MessageKey::Group) => GroupShare::One,
+                _ => GroupShare::Spread(self.scheduler.lock().group_share()),
+            },
             overdraw: false,
             idle: poll.is_idle,
         };
@@ -327,6 +351,8 @@ impl Intake {
             .map(|((message, lease), counted)| {
                 let arrival = self.arrivals.arrival(poll.lane, &message);
                 let dated = message.sent_at.zip(source.max_age);
+                let (tenant, priority, longest_wait) = source.turn(&message);
+                let waits = message.sent_at.zip(longest_wait);
                 let hold = Hold {
                     permit: Some(poll.seat()),
                     bytes: counted
@@ -340,6 +366,9 @@ impl Intake {
                     not_before: None,
                     last_chance: arrival.last_chance,
                     trace: None,
+                    tenant,
+                    priority,
+                    hastens: waits.map(|(sent, longest)| now + (sent + longest).since(today)),
                     needs: source.needs(&message),
                     limits: None,
                 };

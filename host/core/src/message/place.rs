@@ -46,6 +46,34 @@ impl MessagePlace {
     }
 }
 
+/// Where a message names what it belongs to: a key of a limit, or a tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MessageKey {
+    /// The message group.
+    Group,
+    /// A place in the message.
+    Place(MessagePlace),
+}
+
+impl MessageKey {
+    /// Returns the key of a message whose group is `group`.
+    pub fn text(&self, message: &Message, group: Option<&str>) -> Option<String> {
+        match self {
+            Self::Group => group.map(str::to_owned),
+            Self::Place(place) => place.text(message),
+        }
+    }
+}
+
+impl std::fmt::Display for MessageKey {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Group => write!(out, "group"),
+            Self::Place(place) => write!(out, "{place}"),
+        }
+    }
+}
+
 impl std::fmt::Display for MessagePlace {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -3,7 +3,7 @@
 //! it when it delivers. Pure.
 
 use crate::message::Message;
-use crate::message::place::MessagePlace;
+use crate::message::place::{MessageKey, MessagePlace};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -55,6 +55,48 @@ impl Default for Priority {
     }
 }
 
+/// Where the messages of a route name their tenant and their priority.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SharingPlaces {
+    /// Where a message names its tenant, if tenants share the route.
+    pub tenant: Option<MessageKey>,
+    /// Where a message names its priority, if some go before others.
+    pub priority: Option<MessagePlace>,
+    /// For each priority, how long a message waits until it goes first.
+    pub longest_waits: [Option<Duration>; PRIORITIES],
+    /// Whether messages name them inside an envelope, where no queue looks.
+    pub is_wrapped: bool,
+}
+
+impl SharingPlaces {
+    /// Whether messages go in another order than that of their queue.
+    pub fn share_out(&self) -> bool {
+        self.tenant.is_some() || self.priority.is_some()
+    }
+
+    /// Returns the rules for a queue, with these weights of tenants.
+    pub fn rules(&self, weights: BTreeMap<String, u32>) -> Sharing {
+        Sharing {
+            by_group: self.tenant == Some(MessageKey::Group),
+            priority: self.priority.clone().filter(|_| !self.is_wrapped),
+            longest_waits: self.longest_waits,
+            weights,
+            ..Sharing::default()
+        }
+    }
+
+    /// Returns the tenant of a message of this group, if it belongs to one.
+    pub fn tenant(&self, message: &Message, group: Option<&str>) -> Option<String> {
+        self.tenant.as_ref()?.text(message, group)
+    }
+
+    /// Returns the priority of a message.
+    pub fn priority(&self, message: &Message) -> Priority {
+        let place = self.priority.as_ref();
+        place.map_or_else(Priority::default, |place| Priority::of(place, message))
+    }
+}
+
 /// The rules by which messages are shared out. A tenant pays for each message that it is given: the
 /// time that its attempts take, divided by its weight. Among the tenants that have messages of the
 /// most urgent priority, the one that has paid least goes first. A tenant that had no messages has
@@ -73,7 +115,7 @@ pub struct Sharing {
     pub weights: BTreeMap<String, u32>,
     /// The measured durations of attempts, by tenant. As many tenants as are known well.
     pub times: BTreeMap<String, Duration>,
-    /// The measured duration of an attempt, over all tenants.
+    /// The median duration of an attempt, over all tenants.
     pub usual_time: Option<Duration>,
     /// The tenants of which the queue should deliver nothing for now, because enough of their
     /// messages wait here for a limit.

@@ -5,6 +5,7 @@ use super::Scheduler;
 use super::ready::WaitingJob;
 use super::start::{After, FinishedAttempt, MessageFate};
 use crate::clock::BootInstant;
+use crate::throttle::control::Signal;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -63,6 +64,7 @@ impl<J: WaitingJob> Scheduler<J> {
             .iter()
             .map(|one| (one.job.group().map(str::to_owned), one.fate))
             .collect();
+        self.note_tenants(attempt, &ended, now);
         let by_group = fates.iter().map(|(group, fate)| (group.as_deref(), *fate));
         let stays = self.stays(lane, by_group.clone());
         let mut over = Vec::with_capacity(ended.len());
@@ -124,6 +126,25 @@ impl<J: WaitingJob> Scheduler<J> {
             hire,
             awaits_settling,
             replan: self.hold_for(lane, held, pause, now),
+        }
+    }
+
+    /// Records how long each tenant's messages were under way. An attempt that found the downstream
+    /// busy or closed shows nothing.
+    fn note_tenants<E>(
+        &mut self,
+        attempt: FinishedAttempt,
+        ended: &[EndedJob<J, E>],
+        now: BootInstant,
+    ) {
+        let Some(tenants) = &mut self.lanes[attempt.lane].tenants else {
+            return;
+        };
+        let shows = attempt.showed == Signal::Open;
+        let jobs = u32::try_from(ended.len()).unwrap_or(u32::MAX).max(1);
+        let took = shows.then(|| now.since(attempt.began) / jobs);
+        for one in ended {
+            tenants.ends(one.job.tenant(), took);
         }
     }
 

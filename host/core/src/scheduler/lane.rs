@@ -9,13 +9,16 @@ use super::limited::{Admission, LimitedJobs};
 use super::permits::Permits;
 use super::ready::{Gather, Ready, Sequence, WaitingJob};
 use super::single_receives::SingleReceives;
+use super::tenants::Tenants;
 use super::variety::Variety;
 use crate::clock::BootInstant;
+use crate::queue::sharing::Sharing;
 use crate::throttle::bucket::Bucket;
 use crate::throttle::median::Median;
 use crate::throttle::pace::FULL_CALL;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The number of messages that an idle long poll requests: two, because a long poll that brings
@@ -49,6 +52,8 @@ pub struct LaneRules {
     pub most_receives: Option<u32>,
     /// The order in which its waiting messages start.
     pub sequence: Sequence,
+    /// The rules by which tenants and priorities share the queue, if they do.
+    pub sharing: Option<Arc<Sharing>>,
 }
 
 /// The limits of a queue, in addition to the route's. They may change while it runs.
@@ -84,6 +89,10 @@ pub(super) struct Lane<J> {
     pub held: HeldMessages<J>,
     /// The jobs that wait for limits of the fleet, if the route has limits.
     pub limited: Option<LimitedJobs<J>>,
+    /// The tenants, if they share the queue.
+    pub tenants: Option<Tenants>,
+    /// The number of jobs that went before others because they had waited for long.
+    pub hastened: usize,
     /// Jobs that go back to the queue for a while, because too many wait for limits.
     pub deferred: Vec<(J, Duration)>,
     /// Whether jobs have begun to wait for limits since the room was last planned.
@@ -130,9 +139,16 @@ pub(super) struct Lane<J> {
 impl<J: WaitingJob> Lane<J> {
     pub(super) fn new(rules: LaneRules, limits: LaneLimits, gather: Gather) -> Self {
         Self {
-            ready: Ready::new(rules.ordered_groups, rules.sequence, gather),
+            ready: Ready::new(
+                rules.ordered_groups,
+                rules.sequence,
+                gather,
+                rules.sharing.clone(),
+            ),
+            tenants: rules.sharing.clone().map(Tenants::new),
             held: HeldMessages::default(),
             limited: None,
+            hastened: 0,
             deferred: Vec::new(),
             needs_room: false,
             blocked: BlockedGroups::default(),
@@ -211,6 +227,7 @@ impl<J: WaitingJob> Lane<J> {
     /// Takes the jobs of one attempt.
     pub(super) fn take(&mut self, now: BootInstant) -> Vec<J> {
         let most = self.together.min(self.may_start(now));
+        self.hastened += self.ready.hasten(now);
         let jobs = if self.limited.is_some() {
             self.take_permitted(most, now)
         } else {
@@ -223,6 +240,10 @@ impl<J: WaitingJob> Lane<J> {
         }
         self.started += jobs.len();
         self.attempts += 1;
+        if let Some(tenants) = &mut self.tenants {
+            jobs.iter()
+                .for_each(|job| tenants.starts(job.tenant(), now));
+        }
         if let Some(bucket) = &mut self.bucket {
             bucket.take(jobs.len(), now);
         }
@@ -264,6 +285,24 @@ impl<J: WaitingJob> Lane<J> {
                 Admission::Starts(job) => jobs.push(job),
                 Admission::Waits => self.needs_room = true,
                 Admission::GoesBack(job, after) => self.deferred.push((job, after)),
+            }
+        }
+    }
+
+    /// Updates the rules for the queue from what is known of the tenants.
+    pub(super) fn share_out(&mut self, now: BootInstant) {
+        let Some(tenants) = &mut self.tenants else {
+            return;
+        };
+        tenants.look(now);
+        if let Some(limited) = &self.limited {
+            tenants.park(limited.parked());
+        }
+        if tenants.is_changed() {
+            let sharing = tenants.sharing();
+            self.ready.share_out(sharing);
+            if let Some(limited) = &mut self.limited {
+                limited.share_out(sharing);
             }
         }
     }

@@ -38,6 +38,7 @@ pub fn effective(
         prefetch: prefetch.or(route.prefetch).unwrap_or(configured.prefetch),
         window: configured.window,
         lanes: lanes.collect(),
+        weights: configured.weights.clone(),
     }
 }
 
@@ -45,6 +46,7 @@ pub fn effective(
 mod tests {
     use super::super::lane::LaneLimits;
     use super::*;
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     fn configured() -> SchedulerLimits {
@@ -58,6 +60,7 @@ mod tests {
             prefetch: 4,
             window: Duration::from_millis(7),
             lanes: vec![lane; 2],
+            weights: BTreeMap::new(),
         }
     }
 

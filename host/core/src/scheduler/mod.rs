@@ -21,6 +21,7 @@ mod sending;
 pub mod shared;
 mod single_receives;
 mod start;
+pub mod tenants;
 mod variety;
 
 pub use conclude::{Conclusion, EndedJob, Pause};
@@ -28,6 +29,7 @@ pub use start::{After, FinishedAttempt, MessageFate, Start};
 
 use crate::clock::BootInstant;
 use crate::fleet::keeper::Fleet;
+use crate::queue::sharing::Sharing;
 use crate::throttle::control::Control;
 use crate::throttle::pace::{Bounds, Pace};
 use batching::BatchingDelay;
@@ -37,9 +39,10 @@ use limited::LimitedJobs;
 use permits::{Permit, Permits};
 use priority::QueueOrder;
 use ready::{Gather, WaitingJob, is_last_chance};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tenants::Tenants;
 
 /// The time for which messages of one group that are received at once may use permits.
 const GROUP_TIME: Duration = Duration::from_millis(100);
@@ -72,6 +75,8 @@ pub struct SchedulerLimits {
     pub window: Duration,
     /// The limits of each queue; a missing entry means no limits.
     pub lanes: Vec<LaneLimits>,
+    /// The weights of tenants. A tenant that is not named has weight 1.
+    pub weights: BTreeMap<String, u32>,
 }
 
 /// A receive that the scheduler requests. It must be returned with `answered` or `failed`.
@@ -129,6 +134,8 @@ pub struct Scheduler<J> {
     last_chances: BTreeSet<usize>,
     /// Whether its jobs need permits of the fleet.
     has_limits: bool,
+    /// Whether tenants or priorities share its queues.
+    has_tenants: bool,
 }
 
 /// The consequences of jobs that wait for limits of the fleet.
@@ -150,6 +157,7 @@ impl<J: WaitingJob> Scheduler<J> {
             full: rules.batch,
             window: limits.window,
         };
+        let has_tenants = rules.lanes.iter().any(|lane| lane.sharing.is_some());
         let receives = rules.lanes.iter().map(|lane| lane.batch);
         let largest_receive = receives.max().unwrap_or(1);
         let lanes = rules.lanes.into_iter().enumerate().map(|(at, rules)| {
@@ -174,6 +182,7 @@ impl<J: WaitingJob> Scheduler<J> {
             overtaking: Vec::new(),
             last_chances: BTreeSet::new(),
             has_limits: false,
+            has_tenants,
         };
         scheduler.resize_room();
         scheduler
@@ -189,6 +198,9 @@ impl<J: WaitingJob> Scheduler<J> {
             let own = limits.lanes.get(at).copied().unwrap_or_default();
             lane.set_limits(own, now);
             lane.ready.set_window(limits.window);
+            if let Some(tenants) = &mut lane.tenants {
+                tenants.set_weights(&limits.weights);
+            }
         }
         for lane in 0..self.lanes.len() {
             self.give_back_paused(lane, now);
@@ -319,7 +331,13 @@ impl<J: WaitingJob> Scheduler<J> {
         for lane in self.lanes.iter_mut() {
             let sequence = lane.rules.sequence;
             let keeps_groups = lane.ready.is_ordered();
-            lane.limited = Some(LimitedJobs::new(fleet.clone(), sequence, keeps_groups));
+            let sharing = lane.rules.sharing.clone();
+            lane.limited = Some(LimitedJobs::new(
+                fleet.clone(),
+                sequence,
+                keeps_groups,
+                sharing,
+            ));
         }
     }
 
@@ -358,6 +376,20 @@ impl<J: WaitingJob> Scheduler<J> {
             effects.replan |= needs_room;
         }
         effects
+    }
+
+    /// Returns the rules by which tenants share each queue that does not know them yet. Call it
+    /// before `plan`.
+    pub fn share_out(&mut self, now: BootInstant) -> Vec<(usize, Arc<Sharing>)> {
+        if !self.has_tenants {
+            return Vec::new();
+        }
+        let changed = self.lanes.change_active(|index, lane| {
+            lane.share_out(now);
+            let tenants = lane.tenants.as_mut();
+            Some((index, tenants.and_then(Tenants::changed)?))
+        });
+        changed.flatten().collect()
     }
 
     fn competing(&self) -> Vec<usize> {

@@ -4,8 +4,10 @@ use super::line::{LineEntry, ReadyLine};
 use crate::clock::{BootInstant, Timestamp};
 use crate::fleet::hand::Needs;
 use crate::fleet::keeper::FleetPermit;
+use crate::queue::sharing::{Priority, Sharing};
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A job that waits to run.
@@ -20,6 +22,21 @@ pub trait WaitingJob {
 
     /// Returns when it becomes too old to be started; `None` if it never does.
     fn expires(&self) -> Option<BootInstant> {
+        None
+    }
+
+    /// Returns the tenant that it belongs to; empty if it belongs to none.
+    fn tenant(&self) -> &str {
+        ""
+    }
+
+    /// Returns its priority.
+    fn priority(&self) -> Priority {
+        Priority::default()
+    }
+
+    /// Returns when it has waited for the longest wait of its priority; `None` if there is none.
+    fn hastens(&self) -> Option<BootInstant> {
         None
     }
 
@@ -92,10 +109,15 @@ pub struct Ready<J> {
 
 impl<J: WaitingJob> Ready<J> {
     /// Creates an empty list. `ordered`: jobs of one group run in order, never two attempts at a
-    /// time.
-    pub fn new(ordered: bool, sequence: Sequence, gather: Gather) -> Self {
+    /// time. With `sharing`, tenants have turns.
+    pub fn new(
+        ordered: bool,
+        sequence: Sequence,
+        gather: Gather,
+        sharing: Option<Arc<Sharing>>,
+    ) -> Self {
         Self {
-            waiting: ReadyLine::new(sequence, ordered),
+            waiting: ReadyLine::new(sequence, ordered, sharing),
             busy: HashSet::new(),
             ordered,
             gather,
@@ -106,6 +128,17 @@ impl<J: WaitingJob> Ready<J> {
     /// Whether jobs of one group run in order.
     pub fn is_ordered(&self) -> bool {
         self.ordered
+    }
+
+    /// Replaces the rules by which tenants share the list, if they do.
+    pub(crate) fn share_out(&mut self, sharing: &Arc<Sharing>) {
+        self.waiting.share_out(sharing);
+    }
+
+    /// Lets jobs go before all others that have waited for the longest wait of their priority.
+    /// Returns how many have begun to.
+    pub(crate) fn hasten(&mut self, now: BootInstant) -> usize {
+        self.waiting.hasten(now)
     }
 
     /// Sets how long jobs wait for others to share their attempt.
@@ -278,7 +311,7 @@ mod tests {
     }
 
     fn ready(jobs: &[(u32, Option<&'static str>)]) -> Ready<ReadyJob> {
-        let mut ready = Ready::new(true, Sequence::Fifo, ALONE);
+        let mut ready = Ready::new(true, Sequence::Fifo, ALONE, None);
         for (n, group) in jobs {
             ready.arrive(vec![ReadyJob(*n, *group)], at(0));
         }
@@ -333,7 +366,7 @@ mod tests {
             full: 2,
             window: Duration::from_secs(300),
         };
-        let mut ready = Ready::new(false, Sequence::Fifo, gather);
+        let mut ready = Ready::new(false, Sequence::Fifo, gather, None);
         ready.resume(vec![ReadyJob(1, None)]);
         assert!(ready.startable(at(0)));
     }
@@ -344,7 +377,7 @@ mod tests {
             full: 3,
             window: Duration::from_millis(100),
         };
-        let mut ready = Ready::new(false, Sequence::Fifo, gather);
+        let mut ready = Ready::new(false, Sequence::Fifo, gather, None);
         ready.arrive(vec![ReadyJob(1, None)], at(10));
         ready.arrive(vec![ReadyJob(2, None)], at(50));
         assert!(!ready.startable(at(109)) && ready.startable(at(110)));

@@ -22,6 +22,9 @@ pub struct Start<J> {
     pub replan: bool,
     /// Whether there may be work for more workers.
     pub hire: bool,
+    /// The number of jobs that have gone before others because they had waited for the longest wait
+    /// of their priority.
+    pub hastened: usize,
 }
 
 /// An attempt that has ended.
@@ -173,11 +176,16 @@ impl<J: WaitingJob> Scheduler<J> {
         let ahead = self.prefetch > 0;
         let lane = &mut self.lanes[index];
         let limited = lane.limited.as_ref();
+        let parked = limited.map(LimitedJobs::parked);
+        // The queue is told which tenants it should leave out.
+        let shares = lane.tenants.as_ref().zip(parked);
+        let is_parked = shares.is_some_and(|(tenants, now)| tenants.sharing().parked != *now);
         Some(Start {
             lane: index,
             jobs,
             ordered: lane.ready.is_ordered(),
-            replan: lane.lacks_poll(ahead, now),
+            replan: lane.lacks_poll(ahead, now) || is_parked,
+            hastened: std::mem::take(&mut lane.hastened),
             hire: limited.is_some_and(LimitedJobs::may_start),
         })
     }

@@ -8,6 +8,7 @@ use dispatcher_config::Route;
 use dispatcher_config::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::control::QueueControl;
+use dispatcher_core::envelope::Envelope;
 use dispatcher_core::executor::downstream::Downstream;
 use dispatcher_core::executor::opening::EnvelopeOpener;
 use dispatcher_core::executor::{Executor, OutcomePreview, Workers};
@@ -18,7 +19,9 @@ use dispatcher_core::idempotency::guard::Guard;
 use dispatcher_core::intake::{Arrivals, Intake, Source};
 use dispatcher_core::job::{Arrival, Job, JobEnding};
 use dispatcher_core::lease::book::SHORTEST_VISIBILITY;
+use dispatcher_core::message::place::MessageKey;
 use dispatcher_core::message::{Message, Outcome};
+use dispatcher_core::queue::sharing::{PRIORITIES, SharingPlaces};
 use dispatcher_core::queue::{DeadLettered, Identity, Queue};
 use dispatcher_core::scheduler::lane::LaneRules;
 use dispatcher_core::scheduler::live::effective;
@@ -183,6 +186,7 @@ fn sources(
             envelope: route.settings.envelope,
             spans: spans.clone(),
             limits: limits(route, shared),
+            sharing: sharing(route),
         })
         .collect()
 }
@@ -334,13 +338,19 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> R
     }
 }
 
+/// Whether the messages of a group are kept in order: not if each group is a tenant.
+fn orders_groups(route: &Route, identity: &Identity) -> bool {
+    let shares_groups = route.settings.tenant == Some(MessageKey::Group);
+    (identity.ordered_groups && !shares_groups) || route.settings.group_by.is_some()
+}
+
 fn lane_rules(route: &Route, name: &QueueName, identity: &Identity) -> LaneRules {
     LaneRules {
         batch: identity.batch,
         poll_for: route.settings.poll_for.min(identity.longest_wait),
         proof_wait: identity.proof_wait,
         sleep: route.settings.sleep,
-        ordered_groups: identity.ordered_groups || route.settings.group_by.is_some(),
+        ordered_groups: orders_groups(route, identity),
         // Other backends only deliver later messages of a group if that costs no receive.
         most_receives: if identity.ordered_groups && name.backend.facts().has_fifo_queues {
             identity.most_receives
@@ -348,7 +358,24 @@ fn lane_rules(route: &Route, name: &QueueName, identity: &Identity) -> LaneRules
             None
         },
         sequence: route.settings.sequence,
+        sharing: sharing(route).map(|places| Arc::new(places.rules(route.limits().weights))),
     }
+}
+
+/// Returns where the messages of a route name their tenant and priority, if these share the route.
+fn sharing(route: &Route) -> Option<SharingPlaces> {
+    let settings = &route.settings;
+    let mut longest_waits = [None; PRIORITIES];
+    for (priority, wait) in &settings.max_wait {
+        longest_waits[priority.index()] = Some(*wait);
+    }
+    let places = SharingPlaces {
+        tenant: settings.tenant.clone(),
+        priority: settings.priority.clone(),
+        longest_waits,
+        is_wrapped: settings.envelope != Envelope::None,
+    };
+    places.share_out().then_some(places)
 }
 
 fn settlement(

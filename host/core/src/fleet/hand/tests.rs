@@ -1,9 +1,9 @@
 //! What a process may start and asks for, alone and with others that are killed or cut off.
 
 use super::super::ledger::{LimitRecord, decide};
-use super::super::limit::{LimitKey, LimitNumbers, LimitWeight, Rate};
+use super::super::limit::{LimitNumbers, LimitWeight, Rate};
 use super::*;
-use crate::message::place::MessagePlace;
+use crate::message::place::{MessageKey, MessagePlace};
 use proptest::prelude::*;
 
 fn at(ms: u64) -> BootInstant {
@@ -14,7 +14,7 @@ fn limit(name: &str, numbers: LimitNumbers, is_keyed: bool) -> Limit {
     Limit {
         name: name.to_owned(),
         numbers,
-        key: is_keyed.then(|| LimitKey::Place(MessagePlace::Attribute("k".to_owned()))),
+        key: is_keyed.then(|| MessageKey::Place(MessagePlace::Attribute("k".to_owned()))),
         overrides: HashMap::new(),
         weight: LimitWeight::Fixed(1),
         shadow: false,

@@ -137,6 +137,7 @@ fn scheduler(brought: Vec<BlockedJob>) -> (Scheduler<BlockedJob>, Start<BlockedJ
         ordered_groups: true,
         most_receives: None,
         sequence: Sequence::Fifo,
+        sharing: None,
     };
     let mut scheduler = Scheduler::new(Rules {
         lanes: vec![lane],
@@ -148,6 +149,7 @@ fn scheduler(brought: Vec<BlockedJob>) -> (Scheduler<BlockedJob>, Start<BlockedJ
             prefetch: 0,
             window: Duration::ZERO,
             lanes: Vec::new(),
+            weights: BTreeMap::new(),
         },
     });
     let mut poll: Poll = scheduler.plan(at(0)).remove(0);

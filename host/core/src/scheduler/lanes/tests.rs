@@ -8,6 +8,7 @@ use crate::scheduler::{
 };
 use crate::throttle::control::Signal;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -32,6 +33,7 @@ fn scheduler(lanes: usize, sleep: Duration) -> Scheduler<SeatedJob> {
         ordered_groups: false,
         most_receives: None,
         sequence: ready::Sequence::Fifo,
+        sharing: None,
     };
     Scheduler::new(Rules {
         lanes: vec![lane; lanes],
@@ -43,6 +45,7 @@ fn scheduler(lanes: usize, sleep: Duration) -> Scheduler<SeatedJob> {
             prefetch: 0,
             window: Duration::ZERO,
             lanes: Vec::new(),
+            weights: BTreeMap::new(),
         },
     })
 }
@@ -112,6 +115,7 @@ impl LookingScheduler {
                     prefetch: 0,
                     window: Duration::ZERO,
                     lanes: vec![Default::default(); 4],
+                    weights: BTreeMap::new(),
                 };
                 limits.lanes[lane].paused = paused;
                 self.scheduler.set_limits(&limits, now);

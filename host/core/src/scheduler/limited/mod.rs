@@ -6,7 +6,8 @@ use super::ready::{Sequence, WaitingJob};
 use crate::clock::BootInstant;
 use crate::fleet::hand::{Needs, RecentStarts};
 use crate::fleet::keeper::Fleet;
-use std::collections::{HashMap, VecDeque};
+use crate::queue::sharing::Sharing;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,11 @@ const LONGEST_AGAIN: Duration = Duration::from_secs(900);
 const LOOK: Duration = Duration::from_secs(30);
 /// The most workers that are started at once for jobs that may start: each starts others.
 const WORKERS: usize = 2;
+/// The number of jobs of a tenant that wait here before the queue delivers no more of it. SQS takes
+/// a tenant with 30 messages in flight for a noisy one, and delivers those of others first.
+const PARKED_FROM: usize = 30;
+/// The part of a second in whose starts a parked tenant's jobs that wait here must be more.
+const PARKED_PART: usize = 4;
 
 /// The jobs that wait for limits, by what they need. Those that need the same start in their order;
 /// among the others, each need has its turn.
@@ -46,6 +52,11 @@ pub(super) struct LimitedJobs<J> {
     lacks_common: bool,
     started: RecentStarts,
     look: BootInstant,
+    /// The rules by which tenants share the queue, if they do.
+    sharing: Option<Arc<Sharing>>,
+    /// The number of jobs of each tenant, and the tenants of which enough wait.
+    of_tenants: HashMap<String, usize>,
+    parked: BTreeSet<String>,
 }
 
 /// The decision about a job that wants to start.
@@ -62,7 +73,12 @@ pub(super) enum Admission<J> {
 impl<J: WaitingJob> LimitedJobs<J> {
     /// Creates an empty list of a queue whose jobs start in this order.
     /// `keeps_groups`: those of a group are kept in order.
-    pub(super) fn new(fleet: Arc<Fleet>, sequence: Sequence, keeps_groups: bool) -> Self {
+    pub(super) fn new(
+        fleet: Arc<Fleet>,
+        sequence: Sequence,
+        keeps_groups: bool,
+        sharing: Option<Arc<Sharing>>,
+    ) -> Self {
         Self {
             fleet,
             sequence,
@@ -76,6 +92,58 @@ impl<J: WaitingJob> LimitedJobs<J> {
             lacks_common: false,
             started: RecentStarts::default(),
             look: BootInstant::default(),
+            sharing,
+            of_tenants: HashMap::new(),
+            parked: BTreeSet::new(),
+        }
+    }
+
+    /// Replaces the rules by which tenants share the queue.
+    pub(super) fn share_out(&mut self, sharing: &Arc<Sharing>) {
+        for line in self.lines.values_mut() {
+            line.share_out(sharing);
+        }
+        self.sharing = Some(sharing.clone());
+    }
+
+    /// Returns the tenants of which enough jobs wait here, so that the queue should deliver none.
+    pub(super) fn parked(&self) -> &BTreeSet<String> {
+        &self.parked
+    }
+
+    fn count_in(&mut self, job: &J) {
+        self.count += 1;
+        self.bytes += job.held_bytes();
+        if self.sharing.is_none() {
+            return;
+        }
+        let parked_from = self.parked_from();
+        let waiting = self.of_tenants.entry(job.tenant().to_owned()).or_default();
+        *waiting += 1;
+        if *waiting >= parked_from {
+            self.parked.insert(job.tenant().to_owned());
+        }
+    }
+
+    fn parked_from(&self) -> usize {
+        let second = usize::try_from(self.started.per_second()).unwrap_or(usize::MAX);
+        PARKED_FROM.max(second / PARKED_PART)
+    }
+
+    fn count_out(&mut self, job: &J) {
+        self.count -= 1;
+        self.bytes = self.bytes.saturating_sub(job.held_bytes());
+        if self.sharing.is_none() {
+            return;
+        }
+        let waiting = self.of_tenants.entry(job.tenant().to_owned()).or_default();
+        *waiting = waiting.saturating_sub(1);
+        let left = *waiting;
+        if left == 0 {
+            self.of_tenants.remove(job.tenant());
+        }
+        if left < self.parked_from() / 2 {
+            self.parked.remove(job.tenant());
         }
     }
 
@@ -154,12 +222,11 @@ impl<J: WaitingJob> LimitedJobs<J> {
         if self.count == 0 {
             self.look = now + LOOK;
         }
-        self.count += 1;
-        self.bytes += job.held_bytes();
+        self.count_in(&job);
         self.fleet.wait(&needs, now);
         let line = self.lines.entry(needs.clone()).or_insert_with(|| {
             self.turns.push_back(needs);
-            ReadyLine::new(self.sequence, false)
+            ReadyLine::new(self.sequence, false, self.sharing.clone())
         });
         line.arrive(vec![job], now);
     }
@@ -183,8 +250,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
                 self.lines.remove(&needs);
                 self.turns.pop_back();
             }
-            self.count -= 1;
-            self.bytes = self.bytes.saturating_sub(job.held_bytes());
+            self.count_out(&job);
             self.may_start = self.count > 0;
             self.fleet.wait_no_more(&needs);
             self.started.note(1, now);
@@ -213,13 +279,11 @@ impl<J: WaitingJob> LimitedJobs<J> {
             let Some(line) = self.lines.get_mut(needs) else {
                 continue;
             };
-            for job in take(line) {
-                self.count -= 1;
-                self.bytes = self.bytes.saturating_sub(job.held_bytes());
-                self.fleet.wait_no_more(needs);
-                out.push(job);
-            }
+            let taken = take(line);
+            taken.iter().for_each(|_| self.fleet.wait_no_more(needs));
+            out.extend(taken);
         }
+        out.iter().for_each(|job| self.count_out(job));
         let lines = &mut self.lines;
         lines.retain(|_, line| !line.is_empty());
         self.turns.retain(|needs| lines.contains_key(needs));

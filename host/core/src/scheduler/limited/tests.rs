@@ -4,8 +4,8 @@ use super::*;
 use crate::fleet::WhenAway;
 use crate::fleet::keeper::FleetPermit;
 use crate::fleet::ledger::{LimitRecord, decide};
-use crate::fleet::limit::{Limit, LimitKey, LimitNeed, LimitNumbers, LimitWeight};
-use crate::message::place::MessagePlace;
+use crate::fleet::limit::{Limit, LimitNeed, LimitNumbers, LimitWeight};
+use crate::message::place::{MessageKey, MessagePlace};
 
 #[derive(Debug)]
 struct LimitedJob {
@@ -73,11 +73,11 @@ impl LimitedWorld {
             shadow: false,
             hides_keys: false,
         };
-        let key = LimitKey::Place(MessagePlace::Attribute("k".to_owned()));
+        let key = MessageKey::Place(MessagePlace::Attribute("k".to_owned()));
         let limits = vec![limit("all", 2, None), limit("each", 1, Some(key))];
         let fleet = Arc::new(Fleet::new("p".to_owned(), limits, WhenAway::Closed));
         Self {
-            jobs: LimitedJobs::new(fleet.clone(), Sequence::Fifo, false),
+            jobs: LimitedJobs::new(fleet.clone(), Sequence::Fifo, false, None),
             fleet,
             records: HashMap::new(),
         }

@@ -1,12 +1,21 @@
 //! The waiting jobs of one queue in their order: by arrival, as cheaply as possible; or sorted, if
-//! the newest goes first or messages may expire. Does not depend on limits. Pure.
+//! the newest goes first, messages may expire, or tenants share the queue. Does not depend on
+//! limits. Pure.
+
+mod turns;
 
 use super::ready::{Sequence, WaitingJob};
 use crate::clock::BootInstant;
+use crate::queue::sharing::Sharing;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use turns::{TurnNumber, Turns};
 
 /// The number of jobs that an empty line keeps room for.
 const KEPT_ROOM: usize = 256;
+
+/// The turn of jobs that go before all others. Tenants have other numbers.
+const HASTENED: TurnNumber = 0;
 
 /// A waiting job.
 #[derive(Debug)]
@@ -28,14 +37,34 @@ pub(super) struct ReadyLine<J> {
 
 impl<J: WaitingJob> ReadyLine<J> {
     /// Creates an empty line. `keeps_groups`: a job that arrives goes behind the waiting ones of
-    /// its group, regardless of its age.
-    pub(super) fn new(sequence: Sequence, keeps_groups: bool) -> Self {
-        let newest_first = sequence == Sequence::Lifo;
+    /// its group, regardless of its age, tenant and priority. With `sharing`, tenants have turns,
+    /// and the order is that of the jobs of one tenant and priority.
+    pub(super) fn new(
+        sequence: Sequence,
+        keeps_groups: bool,
+        sharing: Option<Arc<Sharing>>,
+    ) -> Self {
+        let is_sorted = sequence == Sequence::Lifo || sharing.is_some();
         Self {
             plain: VecDeque::new(),
-            sorted: newest_first.then(|| SortedEntries::new(sequence, keeps_groups)),
+            sorted: is_sorted.then(|| SortedEntries::new(sequence, keeps_groups, sharing)),
             keeps_groups,
         }
+    }
+
+    /// Replaces the rules by which tenants share the line, if they do.
+    pub(super) fn share_out(&mut self, sharing: &Arc<Sharing>) {
+        let sorted = self.sorted.as_mut();
+        if let Some(turns) = sorted.and_then(|sorted| sorted.turns.as_mut()) {
+            turns.share_out(sharing.clone());
+        }
+    }
+
+    /// Lets jobs go before all others that have waited for the longest wait of their priority.
+    /// Returns how many have begun to.
+    pub(super) fn hasten(&mut self, now: BootInstant) -> usize {
+        let sorted = self.sorted.as_mut();
+        sorted.map_or(0, |sorted| sorted.hasten(now))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -91,7 +120,7 @@ impl<J: WaitingJob> ReadyLine<J> {
 
     fn sort_if_needed(&mut self, jobs: &[J]) {
         if self.sorted.is_none() && jobs.iter().any(|job| job.expires().is_some()) {
-            let mut sorted = SortedEntries::new(Sequence::Fifo, self.keeps_groups);
+            let mut sorted = SortedEntries::new(Sequence::Fifo, self.keeps_groups, None);
             for LineEntry { job, since } in std::mem::take(&mut self.plain) {
                 sorted.arrive(vec![job], since);
             }
@@ -102,7 +131,7 @@ impl<J: WaitingJob> ReadyLine<J> {
     /// Takes the first jobs, at most `max`.
     pub(super) fn take(&mut self, max: usize) -> Vec<J> {
         match &mut self.sorted {
-            Some(sorted) => sorted.take_where(max, |_| true),
+            Some(sorted) => sorted.take_next(max, |_| true),
             None => {
                 let taken = self
                     .plain
@@ -126,7 +155,7 @@ impl<J: WaitingJob> ReadyLine<J> {
     /// job.
     pub(super) fn take_where(&mut self, max: usize, which: impl Fn(&J) -> bool) -> Vec<J> {
         if let Some(sorted) = &mut self.sorted {
-            return sorted.take_where(max, which);
+            return sorted.take_next(max, which);
         }
         let mut taken = Vec::new();
         let mut at = 0;
@@ -170,6 +199,8 @@ impl<J: WaitingJob> ReadyLine<J> {
 /// The position of an entry; the least goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LinePosition {
+    /// The turn that it goes with: `HASTENED`, that of its tenant or, without tenants, 0 for all.
+    turn: TurnNumber,
     /// Lower for messages that were sent later; equal for all if age does not count.
     rank: u64,
     /// The order among equals: increases for jobs that go behind, decreases for jobs that go
@@ -194,22 +225,28 @@ struct SortedEntries<J> {
     entries: BTreeMap<LinePosition, LineEntry<J>>,
     waits: BTreeSet<(Option<BootInstant>, LinePosition)>,
     expiries: BTreeSet<(BootInstant, LinePosition)>,
-    /// The groups that have waiting jobs; only if age must not separate them.
+    /// The groups that have waiting jobs; only if age or tenants must not separate them.
     groups: Option<HashMap<String, Tail>>,
+    /// The turns of tenants; `None` if they have none.
+    turns: Option<Turns>,
+    /// When jobs go before all others.
+    hastened: BTreeSet<(BootInstant, LinePosition)>,
     /// The lowest number in use, and one more than the highest.
     front: i64,
     back: i64,
 }
 
 impl<J: WaitingJob> SortedEntries<J> {
-    fn new(sequence: Sequence, keeps_groups: bool) -> Self {
-        let aged = sequence == Sequence::Lifo;
+    fn new(sequence: Sequence, keeps_groups: bool, sharing: Option<Arc<Sharing>>) -> Self {
+        let separates = sequence == Sequence::Lifo || sharing.is_some();
         Self {
             sequence,
             entries: BTreeMap::new(),
             waits: BTreeSet::new(),
             expiries: BTreeSet::new(),
-            groups: (aged && keeps_groups).then(HashMap::new),
+            groups: (separates && keeps_groups).then(HashMap::new),
+            turns: sharing.map(Turns::new),
+            hastened: BTreeSet::new(),
             front: 0,
             back: 0,
         }
@@ -270,12 +307,19 @@ impl<J: WaitingJob> SortedEntries<J> {
     fn insert(&mut self, entries: impl Iterator<Item = LineEntry<J>>, first: i64) {
         for (number, entry) in (first..).zip(entries) {
             let place = self.place(&entry.job, number);
-            self.waits.insert((entry.since, place));
-            if let Some(at) = entry.job.expires() {
-                self.expiries.insert((at, place));
+            if let Some(at) = self.hastens(&entry.job) {
+                self.hastened.insert((at, place));
             }
-            self.entries.insert(place, entry);
+            self.file(place, entry);
         }
+    }
+
+    fn file(&mut self, place: LinePosition, entry: LineEntry<J>) {
+        self.waits.insert((entry.since, place));
+        if let Some(at) = entry.job.expires() {
+            self.expiries.insert((at, place));
+        }
+        self.entries.insert(place, entry);
     }
 
     /// Returns a free position for a job: its own, or the one behind the waiting jobs of its group.
@@ -284,25 +328,58 @@ impl<J: WaitingJob> SortedEntries<J> {
             Sequence::Fifo => 0,
             Sequence::Lifo => u64::MAX - job.sent_at().0,
         };
-        let place = LinePosition {
+        let mut place = LinePosition {
+            turn: 0,
             rank,
             number,
             behind: 0,
         };
-        let (Some(groups), Some(group)) = (&mut self.groups, job.group()) else {
-            return place;
-        };
-        match groups.get_mut(group) {
-            None => {
-                groups.insert(group.to_owned(), Tail { place, waiting: 1 });
-                place
+        let group = self.groups.as_mut().zip(job.group());
+        if let Some((groups, group)) = group
+            && let Some(tail) = groups.get_mut(group)
+        {
+            tail.place.behind += 1;
+            tail.waiting += 1;
+            if let Some(turns) = &mut self.turns {
+                turns.add_to(tail.place.turn);
             }
-            Some(tail) => {
-                tail.place.behind += 1;
-                tail.waiting += 1;
-                tail.place
-            }
+            return tail.place;
         }
+        if let Some(turns) = &mut self.turns {
+            place.turn = turns.add(job.priority(), job.tenant());
+        }
+        if let (Some(groups), Some(group)) = (&mut self.groups, job.group()) {
+            groups.insert(group.to_owned(), Tail { place, waiting: 1 });
+        }
+        place
+    }
+
+    /// Returns when a job goes before all others. A job of a group that is kept in order never
+    /// does.
+    fn hastens(&self, job: &J) -> Option<BootInstant> {
+        let is_kept = self.groups.is_some() && job.group().is_some();
+        job.hastens().filter(|_| !is_kept)
+    }
+
+    fn hasten(&mut self, now: BootInstant) -> usize {
+        let mut count = 0;
+        while let Some(&(at, place)) = self.hastened.first()
+            && at <= now
+        {
+            let Some(entry) = self.remove(place) else {
+                break;
+            };
+            self.back += 1;
+            let place = LinePosition {
+                turn: HASTENED,
+                rank: 0,
+                number: self.back,
+                behind: 0,
+            };
+            self.file(place, entry);
+            count += 1;
+        }
+        count
     }
 
     fn remove(&mut self, place: LinePosition) -> Option<LineEntry<J>> {
@@ -310,6 +387,12 @@ impl<J: WaitingJob> SortedEntries<J> {
         self.waits.remove(&(entry.since, place));
         if let Some(at) = entry.job.expires() {
             self.expiries.remove(&(at, place));
+        }
+        if let Some(at) = self.hastens(&entry.job) {
+            self.hastened.remove(&(at, place));
+        }
+        if let Some(turns) = &mut self.turns {
+            turns.remove(place.turn);
         }
         if let (Some(groups), Some(group)) = (&mut self.groups, entry.job.group())
             && let Some(tail) = groups.get_mut(group)
@@ -328,6 +411,40 @@ impl<J: WaitingJob> SortedEntries<J> {
         let places: Vec<LinePosition> = chosen.map(|(place, _)| *place).collect();
         let taken = places.into_iter().filter_map(|place| self.remove(place));
         taken.map(|entry| entry.job).collect()
+    }
+
+    /// Takes the next jobs that `which` chooses, at most `max`. Their tenants pay for them.
+    fn take_next(&mut self, max: usize, which: impl Fn(&J) -> bool) -> Vec<J> {
+        if self.turns.is_none() {
+            return self.take_where(max, which);
+        }
+        let mut taken = Vec::new();
+        while taken.len() < max
+            && let Some(place) = self.next_in_turn(&which)
+        {
+            if let Some(turns) = &mut self.turns {
+                turns.charge(place.turn);
+            }
+            taken.extend(self.remove(place).map(|entry| entry.job));
+        }
+        taken
+    }
+
+    fn next_in_turn(&self, which: impl Fn(&J) -> bool) -> Option<LinePosition> {
+        let turns = self.turns.iter().flat_map(Turns::order);
+        let mut turns = std::iter::once(HASTENED).chain(turns);
+        turns.find_map(|turn| {
+            let first = LinePosition {
+                turn,
+                rank: 0,
+                number: i64::MIN,
+                behind: 0,
+            };
+            let later = self.entries.range(first..);
+            let mut own = later.take_while(|(place, _)| place.turn == turn);
+            own.find(|(_, entry)| which(&entry.job))
+                .map(|(place, _)| *place)
+        })
     }
 
     fn expired(&mut self, now: BootInstant) -> Vec<J> {

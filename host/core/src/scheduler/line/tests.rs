@@ -46,7 +46,7 @@ fn numbers(jobs: &[LineJob]) -> Vec<usize> {
 }
 
 fn lifo() -> ReadyLine<LineJob> {
-    ReadyLine::new(Sequence::Lifo, true)
+    ReadyLine::new(Sequence::Lifo, true, None)
 }
 
 #[test]
@@ -200,7 +200,7 @@ impl Model {
 }
 
 fn check(sequence: Sequence, steps: Vec<LineStep>) -> Result<(), TestCaseError> {
-    let mut line = ReadyLine::new(sequence, false);
+    let mut line = ReadyLine::new(sequence, false, None);
     let mut model = Model {
         sequence,
         waiting: Vec::new(),

@@ -61,6 +61,7 @@ impl AgeWorld {
             ordered_groups: true,
             most_receives: None,
             sequence,
+            sharing: None,
         };
         let scheduler = Scheduler::new(Rules {
             horizon: Duration::from_secs(15),
@@ -72,6 +73,7 @@ impl AgeWorld {
                 attempts,
                 window: Duration::ZERO,
                 lanes: Vec::new(),
+                weights: BTreeMap::new(),
             },
         });
         Self {

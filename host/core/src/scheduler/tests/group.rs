@@ -24,6 +24,7 @@ fn scheduler(lanes: usize) -> Scheduler<GroupedJob> {
         ordered_groups: true,
         most_receives: None,
         sequence: ready::Sequence::Fifo,
+        sharing: None,
     };
     Scheduler::new(Rules {
         lanes: vec![lane; lanes],
@@ -35,6 +36,7 @@ fn scheduler(lanes: usize) -> Scheduler<GroupedJob> {
             prefetch: 0,
             window: Duration::ZERO,
             lanes: Vec::new(),
+            weights: BTreeMap::new(),
         },
     })
 }
@@ -116,6 +118,7 @@ fn receives_side_by_side(groups: usize) -> usize {
         prefetch: 0,
         window: Duration::ZERO,
         lanes: Vec::new(),
+        weights: BTreeMap::new(),
     };
     scheduler.set_limits(&limits, at(0));
     let mut polls = Vec::new();

@@ -35,6 +35,7 @@ fn scheduler(most_receives: u32) -> Scheduler<ReceivedJob> {
         ordered_groups: true,
         most_receives: Some(most_receives),
         sequence: Sequence::Fifo,
+        sharing: None,
     };
     Scheduler::new(Rules {
         lanes: vec![lane; 2],
@@ -46,6 +47,7 @@ fn scheduler(most_receives: u32) -> Scheduler<ReceivedJob> {
             prefetch: 0,
             window: Duration::ZERO,
             lanes: Vec::new(),
+            weights: BTreeMap::new(),
         },
     })
 }

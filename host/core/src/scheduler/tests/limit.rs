@@ -34,6 +34,7 @@ fn scheduler(
         ordered_groups: false,
         most_receives: None,
         sequence: ready::Sequence::Fifo,
+        sharing: None,
     };
     Scheduler::new(Rules {
         lanes: vec![lane; lanes],
@@ -45,6 +46,7 @@ fn scheduler(
             prefetch: 0,
             window: Duration::ZERO,
             lanes: vec![first],
+            weights: BTreeMap::new(),
         },
     })
 }
@@ -112,6 +114,7 @@ fn batch_window_collects_until_the_clock_or_a_full_batch_ends_it() {
         prefetch: 0,
         window: Duration::from_secs(3),
         lanes: Vec::new(),
+        weights: BTreeMap::new(),
     };
     scheduler.set_limits(&limits, at(0));
     assert_eq!(answer(&mut scheduler, at(0), |_| true), 2);
@@ -355,6 +358,7 @@ fn paused(first: bool) -> SchedulerLimits {
             paused: first,
             ..LaneLimits::default()
         }],
+        weights: BTreeMap::new(),
     }
 }
 
@@ -425,6 +429,7 @@ fn what_a_poll_under_way_brings_to_a_paused_queue_goes_back_unless_it_is_its_las
         ordered_groups: false,
         most_receives: None,
         sequence: ready::Sequence::Fifo,
+        sharing: None,
     };
     let mut scheduler = Scheduler::new(Rules {
         lanes: vec![rules],

@@ -39,6 +39,7 @@ fn lane(batch: usize) -> LaneRules {
         ordered_groups: false,
         most_receives: None,
         sequence: ready::Sequence::Fifo,
+        sharing: None,
     }
 }
 
@@ -48,6 +49,7 @@ fn limits(attempts: usize) -> SchedulerLimits {
         prefetch: 0,
         window: Duration::ZERO,
         lanes: Vec::new(),
+        weights: BTreeMap::new(),
     }
 }
 

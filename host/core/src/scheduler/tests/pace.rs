@@ -44,6 +44,7 @@ fn limits(attempts: usize, prefetch: usize) -> SchedulerLimits {
         prefetch,
         window: Duration::ZERO,
         lanes: Vec::new(),
+        weights: BTreeMap::new(),
     }
 }
 
@@ -73,6 +74,7 @@ impl PaceWorld {
             proof_wait: Duration::from_secs(1),
             sleep: Duration::ZERO,
             ordered_groups: false,
+            sharing: None,
         };
         Self {
             scheduler: Scheduler::new(Rules {

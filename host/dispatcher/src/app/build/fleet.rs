@@ -8,8 +8,8 @@ use dispatcher_config::{FleetPlace, Route, Settings};
 use dispatcher_core::clock;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::fleet::FleetStore;
-use dispatcher_core::fleet::limit::{Limit, LimitKey};
-use dispatcher_core::message::place::MessagePlace;
+use dispatcher_core::fleet::limit::Limit;
+use dispatcher_core::message::place::{MessageKey, MessagePlace};
 use dispatcher_trials::recording::redact::Rule;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,9 +120,9 @@ pub fn limits(settings: &Settings) -> Vec<Limit> {
 /// Whether a rule redacts the place of a limit's keys.
 fn redacts(rule: &Rule, limit: &Limit) -> bool {
     match &limit.key {
-        Some(LimitKey::Place(MessagePlace::Attribute(name))) => rule.covers_attribute(name),
-        Some(LimitKey::Place(MessagePlace::Pointer(pointer))) => rule.covers_pointer(pointer),
-        Some(LimitKey::Group) | None => false,
+        Some(MessageKey::Place(MessagePlace::Attribute(name))) => rule.covers_attribute(name),
+        Some(MessageKey::Place(MessagePlace::Pointer(pointer))) => rule.covers_pointer(pointer),
+        Some(MessageKey::Group) | None => false,
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
         Limit {
             name: "api".to_owned(),
             numbers: LimitNumbers::default(),
-            key: Some(LimitKey::Place(place)),
+            key: Some(MessageKey::Place(place)),
             overrides: HashMap::new(),
             weight: LimitWeight::Fixed(1),
             shadow: false,

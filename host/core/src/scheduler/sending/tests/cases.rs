@@ -72,6 +72,7 @@ fn finding_02_messages_behind_a_failure_in_their_own_attempt_keep_their_turn() {
         prefetch: 0,
         window: Duration::ZERO,
         lanes: vec![rate],
+        weights: BTreeMap::new(),
     };
     world.scheduler.set_limits(&limits, world.at());
     arrive(&mut world, 1);

@@ -80,6 +80,7 @@ impl SendingWorld {
             ordered_groups: true,
             most_receives: None,
             sequence: Sequence::Fifo,
+            sharing: None,
         };
         let mut scheduler = Scheduler::new(Rules {
             horizon: Duration::from_secs(15),
@@ -91,6 +92,7 @@ impl SendingWorld {
                 attempts,
                 window: Duration::ZERO,
                 lanes: Vec::new(),
+                weights: BTreeMap::new(),
             },
         });
         scheduler.keep_sending_order(0);
