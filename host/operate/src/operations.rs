@@ -128,6 +128,34 @@ answers! {
         depth: Option<DepthView>,
         /// How much its dead-letter queue holds, if that was requested and is possible.
         dead_letter_depth: Option<DepthView>,
+        /// The busiest of the tenants that share it, at most 10; empty if none do.
+        tenants: Vec<TenantView>,
+    }
+
+    /// A tenant of a queue: what this process has of it and, where one queue was requested, what
+    /// waits in the queue.
+    pub struct TenantView {
+        /// Its name; empty for messages that belong to none.
+        tenant: String,
+        /// How many times the share of another it gets.
+        weight: Count,
+        /// Messages of it in attempts.
+        running: Count,
+        /// Messages of it that are held and have not started.
+        held: Count,
+        /// Messages of it that are held and wait for a limit.
+        limited: Count,
+        /// Messages of it that started in the last second.
+        started: Count,
+        /// Its part of the messages that started in the last second, from 0 to 1.
+        share: f64,
+        /// Whether so many of its messages wait for a limit that no more are received.
+        parked: bool,
+        /// Messages of it that can be received, counted up to 10,000; nothing if the queue does not
+        /// know its tenants.
+        waiting: Option<Count>,
+        /// How long the first of these has waited, in seconds.
+        oldest_s: Option<f64>,
     }
 
     /// Messages of a queue since the start of the process.

@@ -2,6 +2,7 @@
 //! supplies the values.
 
 use dispatcher_core::scheduler::figures::Figures;
+use dispatcher_core::scheduler::tenants::TenantFigures;
 use dispatcher_core::telemetry::metrics::registry::{
     Metric, MetricFamily, MetricSample, MetricValue, Unit,
 };
@@ -10,11 +11,18 @@ use parking_lot::Mutex;
 /// CloudWatch's name for `route_circuit_open`.
 pub const CIRCUIT_OPEN: &str = "CircuitOpen";
 
+/// The name of a queue, and the figures of its busiest tenants.
+pub type QueueTenants = (String, Vec<TenantFigures>);
+
 type Ask = Box<dyn Fn() -> Figures + Send + Sync>;
+type AskTenants = Box<dyn Fn() -> Vec<QueueTenants> + Send + Sync>;
 
 /// The routes of a process.
 #[derive(Default)]
-pub struct Routes(Mutex<Vec<(String, Ask)>>);
+pub struct Routes {
+    routes: Mutex<Vec<(String, Ask)>>,
+    tenants: Mutex<Vec<AskTenants>>,
+}
 
 /// A gauge of a route, and the function that reads it.
 type RouteGauge = (Metric, fn(&Figures) -> Option<f64>);
@@ -90,16 +98,60 @@ fn count(count: usize) -> Option<f64> {
     u32::try_from(count).ok().map(f64::from)
 }
 
+/// A gauge of a tenant, and the function that reads it.
+type TenantGauge = (Metric, fn(&TenantFigures) -> f64);
+
+const TENANT_GAUGES: [TenantGauge; 4] = [
+    (
+        Metric::gauge(
+            "queue_tenant_running",
+            Unit::Messages,
+            "Messages of a tenant in running attempts of this process.",
+        ),
+        |of| count(of.running).unwrap_or_default(),
+    ),
+    (
+        Metric::gauge(
+            "queue_tenant_waiting",
+            Unit::Messages,
+            "Messages of a tenant that this process holds and that have not started.",
+        ),
+        |of| count(of.held + of.limited).unwrap_or_default(),
+    ),
+    (
+        Metric::gauge(
+            "queue_tenant_starts_per_second",
+            Unit::Messages,
+            "Messages of a tenant that this process started in the last second.",
+        ),
+        |of| f64::from(of.per_second),
+    ),
+    (
+        Metric::gauge(
+            "queue_tenant_parked",
+            Unit::Switch,
+            "Whether so many messages of a tenant wait for a limit that no more are received.",
+        ),
+        |of| f64::from(u8::from(of.is_parked)),
+    ),
+];
+
 impl Routes {
+    /// Adds the tenants of a route's queues. `ask` returns the busiest of each queue; it must be
+    /// fast and callable on any thread.
+    pub fn add_tenants(&self, ask: impl Fn() -> Vec<QueueTenants> + Send + Sync + 'static) {
+        self.tenants.lock().push(Box::new(ask));
+    }
+
     /// Adds a route. `ask` returns its figures; it must be fast and callable on any thread.
     pub fn add(&self, name: &str, ask: impl Fn() -> Figures + Send + Sync + 'static) {
-        let mut routes = self.0.lock();
+        let mut routes = self.routes.lock();
         routes.push((name.to_owned(), Box::new(ask)));
     }
 
     /// Returns the name of each route and whether its circuit is open.
     pub fn circuits(&self) -> Vec<(String, bool)> {
-        let routes = self.0.lock();
+        let routes = self.routes.lock();
         routes
             .iter()
             .map(|(name, ask): &(String, Ask)| (name.clone(), ask().circuit_open))
@@ -108,7 +160,7 @@ impl Routes {
 
     /// Returns all gauges of all routes. An unknown value has no sample.
     pub fn families(&self) -> Vec<MetricFamily> {
-        let routes = self.0.lock();
+        let routes = self.routes.lock();
         let asked: Vec<(&String, Figures)> =
             routes.iter().map(|(name, ask)| (name, ask())).collect();
         GAUGES
@@ -124,7 +176,23 @@ impl Routes {
                         }),
                 )
             })
+            .chain(self.tenant_families())
             .collect()
+    }
+
+    fn tenant_families(&self) -> Vec<MetricFamily> {
+        let asks = self.tenants.lock();
+        let all: Vec<QueueTenants> = asks.iter().flat_map(|ask| ask()).collect();
+        let families = TENANT_GAUGES.iter().map(|(metric, read)| {
+            let samples = all.iter().flat_map(|(queue, tenants)| {
+                tenants.iter().map(|figures| {
+                    let names = [queue.as_str(), &*figures.tenant];
+                    MetricSample::new(names, MetricValue::Level(read(figures)))
+                })
+            });
+            metric.family(&["queue", "tenant"], samples)
+        });
+        families.collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The settings of a route for the order of its messages and for those that are too old.
 
 use super::*;
-use dispatcher_core::message::place::MessagePlace;
+use dispatcher_core::message::place::{MessageKey, MessagePlace};
 use dispatcher_core::scheduler::ready::Sequence;
 
 #[test]
@@ -34,6 +34,38 @@ fn order_age_and_memory_are_settings_of_a_route() {
 }
 
 #[test]
+fn tenants_and_priorities_are_settings_of_a_route() {
+    let text = "[plugin.p]\nfile = 'p.wasm'\n[[route]]\nqueues = ['local:a', 'redis:b']\n\
+                tenant = 'group'\nweight.acme = 4\nweight.'b c' = 2\n\
+                priority = '/urgency'\nmax-wait.5 = '10m'\nmax-wait.4 = '1m'\n";
+    let (settings, problems) = from_file(text, &[]);
+    assert_eq!(problems, [""; 0]);
+    let route = &settings.routes[0];
+    assert_eq!(route.settings.tenant, Some(MessageKey::Group));
+    let weights = [("acme".to_owned(), 4), ("b c".to_owned(), 2)];
+    assert_eq!(route.settings.weight, weights);
+    assert_eq!(route.limits().weights, BTreeMap::from(weights));
+    let pointer = MessagePlace::Pointer("/urgency".into());
+    assert_eq!(route.settings.priority, Some(pointer));
+    let waits = route.settings.max_wait.iter();
+    let waits: Vec<_> = waits
+        .map(|(priority, wait)| (priority.number(), wait.as_secs()))
+        .collect();
+    assert_eq!(waits, [(4, 60), (5, 600)]);
+    let flags = [
+        ("plugin", "p.wasm"),
+        ("tenant", "customer"),
+        ("weight", "acme=3"),
+        ("prefetch", "50"),
+    ];
+    let (settings, problems) = from_flags(&flags);
+    assert_eq!(problems, [""; 0]);
+    let customer = MessageKey::Place(MessagePlace::Attribute("customer".into()));
+    assert_eq!(settings.routes[0].settings.tenant, Some(customer));
+    assert_eq!(settings.routes[0].settings.weight, [("acme".to_owned(), 3)]);
+}
+
+#[test]
 fn settings_without_effect_are_refused() {
     for (list, wanted) in [
         (
@@ -57,6 +89,69 @@ fn settings_without_effect_are_refused() {
         (
             vec![("group-by", "tenant"), ("queues", "b,a.fifo")],
             "--group-by: `a.fifo` already has groups; wanted queues that are not FIFO",
+        ),
+        (
+            vec![("tenant", "group"), ("queues", "b,a.fifo")],
+            "--tenant: `tenant` on `a.fifo`, which keeps its groups in order; wanted queues that \
+             are not FIFO",
+        ),
+        (
+            vec![
+                ("priority", "urgency"),
+                ("queues", "a.fifo"),
+                ("prefetch", "9"),
+            ],
+            "--priority: `priority` on `a.fifo`, which keeps its groups in order; wanted queues \
+             that are not FIFO",
+        ),
+        (
+            vec![("tenant", "group"), ("group-by", "customer")],
+            "--tenant: `tenant` together with `group-by`, which keeps the order of sending; \
+             wanted one of them",
+        ),
+        (
+            vec![
+                ("tenant", "group"),
+                ("queues", "dynamodb:Tasks"),
+                ("prefetch", "9"),
+            ],
+            "--tenant: messages of `dynamodb:Tasks` have no groups; wanted the name of an \
+             attribute, or a JSON pointer such as /customer",
+        ),
+        (
+            vec![("tenant", "group"), ("queues", "a")],
+            "--tenant: `a` does not deliver by this `tenant`, which can only choose among held \
+             messages, and none are held; wanted a `prefetch` as well",
+        ),
+        (
+            vec![("tenant", "customer"), ("queues", "local:a")],
+            "--tenant: `local:a` does not deliver by this `tenant`, which can only choose among \
+             held messages, and none are held; wanted a `prefetch` as well",
+        ),
+        (
+            vec![
+                ("priority", "/u"),
+                ("envelope", "sns"),
+                ("queues", "redis:a"),
+            ],
+            "--priority: `redis:a` does not deliver by this `priority`, which can only choose \
+             among held messages, and none are held; wanted a `prefetch` as well",
+        ),
+        (
+            vec![("weight", "acme=4")],
+            "--weight: weights without tenants; wanted a `tenant` as well",
+        ),
+        (
+            vec![("max-wait", "5=10m")],
+            "--max-wait: longest waits without priorities; wanted a `priority` as well",
+        ),
+        (
+            vec![("priority", "u"), ("max-wait", "6=10m")],
+            "--max-wait: `6` is not a priority; wanted a number from 1 to 5",
+        ),
+        (
+            vec![("tenant", "group"), ("weight", "acme=0")],
+            "--weight: `0` is out of range; wanted 1 to 1000",
         ),
         (
             vec![("max-age", "10")],

@@ -212,6 +212,7 @@ impl Executor {
                 return;
             };
             worked = true;
+            self.meters[start.lane].hastened.many(start.hastened);
             if start.replan {
                 self.scheduler.replan.notify_one();
             }

@@ -192,7 +192,9 @@ impl LimitNumbers {
     }
 }
 
-fn hash(key: &str) -> String {
+/// Returns the text that stands for a private key.
+#[must_use]
+pub fn hash(key: &str) -> String {
     let digest = Sha256::digest(key.as_bytes());
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{HASH}{hex}")

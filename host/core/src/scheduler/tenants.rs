@@ -46,7 +46,7 @@ pub(super) struct Tenants {
 }
 
 /// The figures of one tenant in this process.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TenantFigures {
     /// Its name; empty for messages without a tenant.
     pub tenant: Arc<str>,
@@ -58,6 +58,8 @@ pub struct TenantFigures {
     pub limited: usize,
     /// The number of its messages that started in the last second.
     pub per_second: u32,
+    /// Its part of the messages of the queue that started in the last second, from 0 to 1.
+    pub share: f64,
     /// Whether enough of its messages wait here, so that the queue delivers none of it.
     pub is_parked: bool,
     /// Its weight.
@@ -190,6 +192,7 @@ impl Tenants {
             held: 0,
             limited: 0,
             per_second: 0,
+            share: 0.0,
             is_parked: self.sharing.parked.contains(&*tenant),
             weight: self.sharing.weights.get(&*tenant).copied().unwrap_or(1),
             tenant,
@@ -222,7 +225,11 @@ impl<J: WaitingJob> Scheduler<J> {
                 figures.limited += usize::from(is_limited);
                 figures.held += usize::from(!is_limited);
             }
+            let started: u32 = by_name.values().map(|one| one.per_second).sum();
             let mut busiest: Vec<TenantFigures> = by_name.into_values().collect();
+            for figures in &mut busiest {
+                figures.share = f64::from(figures.per_second) / f64::from(started.max(1));
+            }
             busiest.sort_by_key(TenantFigures::rank);
             busiest.truncate(most);
             (index, busiest)

@@ -204,6 +204,7 @@ impl EmbeddedOperations {
             dead_letter_queue: dead,
             depth: None,
             dead_letter_depth: None,
+            tenants: Vec::new(),
         }
     }
 }

@@ -4,6 +4,7 @@
 use super::ProcessContext;
 use super::build::Built;
 use super::live::route_control;
+use super::operations::tenants;
 use dispatcher_config::Route;
 use dispatcher_config::name::QueueName;
 use dispatcher_core::clock;
@@ -134,6 +135,7 @@ pub fn start(
     });
     let (routes, watched) = (&shared.routes, scheduler.clone());
     routes.add(&route.name, move || watched.lock().figures());
+    tenants::measure(&route, &scheduler, shared);
     let intake = Intake {
         route: name.clone(),
         scheduler: scheduler.clone(),

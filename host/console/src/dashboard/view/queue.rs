@@ -10,8 +10,9 @@ use super::overview::{
 };
 use super::{
     Visit, action, alert, attempts, chart, figure, format, outcomes, pause_or_resume, reading_only,
+    table,
 };
-use dispatcher_operate::operations::{LiveNumber, QueueView};
+use dispatcher_operate::operations::{LiveNumber, QueueView, TenantView};
 use dispatcher_operate::schema::Count;
 use maud::{Markup, html};
 
@@ -34,6 +35,7 @@ pub(in super::super) fn page(visit: &Visit, queue: &QueueView, span: Span) -> Ma
             p.hint { "The first " (HISTORIES) " queues of a process have charts; this one only has totals." }
         }
         (state(&scene, queue))
+        (tenants(queue))
         @if handles {
             section aria-labelledby="running-title" {
                 div.heading { h2 #running-title { "Running" } }
@@ -65,6 +67,7 @@ pub(in super::super) async fn parts(scene: &Scene<'_>, name: &str) -> Vec<String
         alerts(scene, &queue),
         figures(scene, &queue),
         state(scene, &queue),
+        tenants(&queue),
         running(scene, name),
         recent(scene, name),
         cost(scene.dashboard.sampler.cost()),
@@ -177,6 +180,49 @@ fn state(scene: &Scene<'_>, queue: &QueueView) -> Markup {
                         dt { "Calls to the queue" } dd { (calls(scene, queue)) }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Renders the busiest tenants that share a queue.
+fn tenants(queue: &QueueView) -> Markup {
+    let heads = [
+        ("Tenant", ""),
+        ("Waiting", "number"),
+        ("Oldest", "number"),
+        ("Held", "number"),
+        ("Running", "number"),
+        ("Started in 1 s", "number"),
+        ("Share", "number"),
+        ("Weight", "number"),
+        ("State", ""),
+    ];
+    let rows = html! { @for tenant in &queue.tenants { (tenant_row(tenant)) } };
+    html! {
+        section #tenants {
+            @if !queue.tenants.is_empty() {
+                h2 { "Tenants" }
+                (table("Tenants of the queue", &heads, &rows))
+            }
+        }
+    }
+}
+
+fn tenant_row(tenant: &TenantView) -> Markup {
+    html! {
+        tr {
+            td.id { @if tenant.tenant.is_empty() { span.muted { "(no tenant)" } } @else { (tenant.tenant) } }
+            td.number { (format::count_or_dash(tenant.waiting.map(|count| count.0))) }
+            td.number { (format::time_or_dash(tenant.oldest_s)) }
+            td.number { (format::count(tenant.held.0 + tenant.limited.0)) }
+            td.number { (format::count(tenant.running.0)) }
+            td.number { (format::count(tenant.started.0)) }
+            td.number { (format!("{:.0} %", tenant.share * 100.0)) }
+            td.number { (format::count(tenant.weight.0)) }
+            td {
+                @if tenant.parked { span.badge.warn { "parked" } }
+                @else if tenant.limited.0 > 0 { span.badge.info { "waits for a limit" } }
             }
         }
     }

@@ -13,6 +13,7 @@ struct LimitedJob {
     needs: Needs,
     last_chance: bool,
     permit: Option<FleetPermit>,
+    tenant: &'static str,
 }
 
 impl WaitingJob for LimitedJob {
@@ -22,6 +23,10 @@ impl WaitingJob for LimitedJob {
 
     fn needs(&self) -> Option<&Needs> {
         Some(&self.needs)
+    }
+
+    fn tenant(&self) -> &str {
+        self.tenant
     }
 
     fn permitted(&mut self, permit: FleetPermit) {
@@ -48,6 +53,7 @@ fn job(number: u32, key: Option<&str>) -> LimitedJob {
         needs: [need].into(),
         last_chance: false,
         permit: None,
+        tenant: "",
     }
 }
 
@@ -97,6 +103,11 @@ impl LimitedWorld {
             self.fleet.answered(&grant, now);
         }
         self.jobs.changed();
+    }
+
+    /// Shares the jobs among tenants.
+    fn share_out(&mut self) {
+        self.jobs.share_out(&Arc::default());
     }
 
     fn waits(&mut self, job: LimitedJob, now: BootInstant) -> bool {
@@ -189,4 +200,29 @@ fn jobs_that_leave_wait_no_more() {
     world.ask(at(0));
     assert_eq!(world.jobs.next(at(0)).map(|job| job.number), Some(2));
     assert!(!world.records.contains_key("each/a"), "nobody asked for it");
+}
+
+#[test]
+fn tenant_of_which_enough_wait_is_parked_until_half_are_gone() {
+    let mut world = LimitedWorld::new();
+    world.share_out();
+    let of = |number, tenant| LimitedJob {
+        tenant,
+        ..job(number, Some(tenant))
+    };
+    for number in 0..29 {
+        assert!(world.waits(of(number, "full"), at(0)));
+    }
+    assert!(world.waits(of(99, "other"), at(0)));
+    assert!(world.jobs.parked().is_empty());
+    assert!(world.waits(of(29, "full"), at(0)));
+    let parked = world.jobs.parked().iter().map(String::as_str);
+    assert_eq!(parked.collect::<Vec<_>>(), ["full"]);
+    let first_half = |job: &LimitedJob| job.number < 15;
+    assert_eq!(world.jobs.extract(first_half).len(), 15);
+    assert_eq!(world.jobs.parked().len(), 1, "half of them still wait");
+    assert_eq!(world.jobs.extract(|job| job.number == 15).len(), 1);
+    assert!(world.jobs.parked().is_empty());
+    assert_eq!(world.jobs.extract(|_| true).len(), 15);
+    assert!(world.jobs.of_tenants.is_empty());
 }

@@ -56,6 +56,9 @@ pub struct Meter {
     pub throttled: Counter,
     /// Messages that went back to the queue because too many waited for limits.
     pub deferred: Counter,
+    /// Messages that went before all others because they had waited for the longest wait of their
+    /// priority.
+    pub hastened: Counter,
     /// Messages that were dead-lettered, by this program or by the queue's redrive policy.
     pub dead: Counter,
     /// Messages that were too old to be started: deleted, or counted as dead as well.
@@ -158,6 +161,7 @@ impl Meter {
             failed: self.failed.get(),
             throttled: self.throttled.get(),
             deferred: self.deferred.get(),
+            hastened: self.hastened.get(),
             dead: self.dead.get(),
             shed: self.shed.get(),
             lost: self.lost.get(),
@@ -205,6 +209,7 @@ pub struct Totals {
     pub failed: u64,
     pub throttled: u64,
     pub deferred: u64,
+    pub hastened: u64,
     pub dead: u64,
     pub shed: u64,
     pub lost: u64,
@@ -223,6 +228,7 @@ impl Totals {
             failed: self.failed - earlier.failed,
             throttled: self.throttled - earlier.throttled,
             deferred: self.deferred - earlier.deferred,
+            hastened: self.hastened - earlier.hastened,
             dead: self.dead - earlier.dead,
             shed: self.shed - earlier.shed,
             lost: self.lost - earlier.lost,
@@ -239,6 +245,7 @@ impl Totals {
         self.failed += other.failed;
         self.throttled += other.throttled;
         self.deferred += other.deferred;
+        self.hastened += other.hastened;
         self.dead += other.dead;
         self.shed += other.shed;
         self.lost += other.lost;

@@ -146,7 +146,7 @@ impl QueueMetric {
 }
 
 /// All metrics of a queue, in the order in which they are published.
-pub const QUEUE_METRICS: [QueueMetric; 15] = [
+pub const QUEUE_METRICS: [QueueMetric; 16] = [
     QueueMetric::count(
         "queue_messages_received",
         Some("Messages"),
@@ -170,6 +170,12 @@ pub const QUEUE_METRICS: [QueueMetric; 15] = [
         None,
         "Messages that went back to the queue for a few seconds because too many waited for limits.",
         |of| of.deferred,
+    ),
+    QueueMetric::count(
+        "queue_messages_hastened",
+        None,
+        "Messages that went before all others because they had waited for the max-wait of their priority.",
+        |of| of.hastened,
     ),
     QueueMetric::count(
         "queue_messages_shed",

@@ -105,8 +105,7 @@ pub fn limits(settings: &Settings) -> Vec<Limit> {
         .map(|(index, limit)| {
             let mut routes = settings.routes.iter();
             let is_private = routes.any(|route| {
-                let rules = redaction(route);
-                route.limits.contains(&index) && rules.iter().any(|rule| redacts(rule, &limit))
+                route.limits.contains(&index) && is_private(route, limit.key.as_ref())
             });
             if is_private {
                 limit.hiding_keys()
@@ -117,9 +116,13 @@ pub fn limits(settings: &Settings) -> Vec<Limit> {
         .collect()
 }
 
-/// Whether a rule redacts the place of a limit's keys.
-fn redacts(rule: &Rule, limit: &Limit) -> bool {
-    match &limit.key {
+/// Whether a route redacts the place at which its messages have this key.
+pub fn is_private(route: &Route, key: Option<&MessageKey>) -> bool {
+    redaction(route).iter().any(|rule| redacts(rule, key))
+}
+
+fn redacts(rule: &Rule, key: Option<&MessageKey>) -> bool {
+    match key {
         Some(MessageKey::Place(MessagePlace::Attribute(name))) => rule.covers_attribute(name),
         Some(MessageKey::Place(MessagePlace::Pointer(pointer))) => rule.covers_pointer(pointer),
         Some(MessageKey::Group) | None => false,
@@ -160,7 +163,7 @@ mod tests {
             ("attribute:other", [false, false]),
         ] {
             let parsed: Rule = rule.parse().expect("a rule");
-            let found = [&customer, &tenant].map(|limit| redacts(&parsed, limit));
+            let found = [&customer, &tenant].map(|limit| redacts(&parsed, limit.key.as_ref()));
             assert_eq!(found, hidden, "{rule}");
         }
     }

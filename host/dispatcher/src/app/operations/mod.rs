@@ -7,6 +7,7 @@ mod findings;
 pub(super) mod fleet;
 pub(super) mod rates;
 pub(super) mod scheduled;
+pub(super) mod tenants;
 mod unread;
 
 use super::ProcessContext;
@@ -231,6 +232,7 @@ impl RunOperations {
                 .or_else(|| queue.redrive_policy_target()),
             depth: None,
             dead_letter_depth: None,
+            tenants: self.tenants((at, lane)),
         }
     }
 
@@ -403,7 +405,11 @@ impl Operations for RunOperations {
     }
 
     async fn queue(&self, queue: &str) -> Option<QueueView> {
-        self.live.find(queue).map(|place| self.queue_view(place))
+        let place = self.live.find(queue)?;
+        Some(QueueView {
+            tenants: self.tenants_and_backlogs(place).await,
+            ..self.queue_view(place)
+        })
     }
 
     async fn queue_names(&self) -> Result<Vec<QueueAndRoute>, CallProblem> {
@@ -418,6 +424,7 @@ impl Operations for RunOperations {
     }
 
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths {
+        self.add_backlogs(queues).await;
         AskedDepths {
             calls: self
                 .depths

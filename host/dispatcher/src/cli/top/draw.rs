@@ -4,7 +4,9 @@ use super::model::{Holdings, ROWS, Tab, TopModel};
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::telemetry::escape::escape_control_characters;
 use dispatcher_operate::fleet::FleetProcess;
-use dispatcher_operate::operations::{DepthView, OutcomeView, QueueView, RecentWork, RunningView};
+use dispatcher_operate::operations::{
+    DepthView, OutcomeView, QueueView, RecentWork, RunningView, TenantView,
+};
 use dispatcher_operate::schema::Count;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -16,7 +18,7 @@ const KEYS: &str =
     " q quit  Tab list  \u{2191}\u{2193} select  d depths  P pause  C cancel  D stop  ? help";
 
 const HELP: [&str; 13] = [
-    "1 2 3 4, Tab  Queues, Running, Outcomes, Fleet",
+    "1 to 5, Tab   Queues, Running, Outcomes, Fleet, Tenants",
     "\u{2191} \u{2193}, j k      select a row; PgUp, PgDn, Home, End",
     "d             show or hide the depths of queues:",
     "              on SQS each costs a billed call",
@@ -238,6 +240,14 @@ fn detail(model: &TopModel) -> Option<String> {
             let line = old.or(differs);
             Some(format!(" {}", line.unwrap_or_else(|| fleet.scope_line())))
         }
+        Tab::Tenants => {
+            let (queue, tenant) = model.tenants.get(at)?;
+            let (weight, limited) = (tenant.weight, tenant.limited);
+            Some(format!(
+                " {}: weight {weight}; {limited} held for a limit",
+                shown(queue)
+            ))
+        }
     }
 }
 
@@ -250,6 +260,8 @@ fn tab_line(model: &TopModel) -> Line<'static> {
             Tab::Outcomes => String::new(),
             Tab::Fleet if model.fleet.processes.is_empty() => String::new(),
             Tab::Fleet => format!(" ({})", model.fleet.processes.len()),
+            Tab::Tenants if model.tenants.is_empty() => String::new(),
+            Tab::Tenants => format!(" ({})", model.tenants.len()),
         };
         let title = format!(" {number} {}{count} ", tab.title());
         let style = if tab == model.tab {
@@ -290,6 +302,11 @@ fn draw_list(frame: &mut Frame, model: &TopModel, area: Rect) {
             &FLEET_WIDTHS,
             model.fleet.processes.iter().map(fleet_row).collect(),
         ),
+        Tab::Tenants => (
+            &TENANT_HEADER,
+            &TENANT_WIDTHS,
+            model.tenants.iter().map(tenant_row).collect(),
+        ),
     };
     if rows.is_empty() {
         let nothing = match model.tab {
@@ -297,6 +314,7 @@ fn draw_list(frame: &mut Frame, model: &TopModel, area: Rect) {
             Tab::Running => " No attempt is running.",
             Tab::Outcomes => " Every delivery since the start succeeded.",
             Tab::Fleet => " No process has published its state yet.",
+            Tab::Tenants => " No tenants share a queue of this process.",
         };
         frame.render_widget(Line::from(nothing).dim(), area);
         return;
@@ -449,6 +467,45 @@ fn fleet_row(process: &FleetProcess) -> Row<'static> {
         rate(process.done),
         rate(process.failed),
     ])
+}
+
+const TENANT_HEADER: [&str; 8] = [
+    " tenant", "queue", "waiting", "oldest", "held", "running", "starts/s", "share",
+];
+const TENANT_WIDTHS: [Constraint; 8] = [
+    Constraint::Min(20),
+    Constraint::Length(18),
+    Constraint::Length(9),
+    Constraint::Length(7),
+    Constraint::Length(7),
+    Constraint::Length(7),
+    Constraint::Length(8),
+    Constraint::Length(14),
+];
+
+fn tenant_row((queue, tenant): &(String, TenantView)) -> Row<'static> {
+    let name = match tenant.tenant.as_str() {
+        "" => "(no tenant)".to_owned(),
+        name => shown(name),
+    };
+    let state = if tenant.parked { " parked" } else { "" };
+    let row = Row::new([
+        format!(" {name}"),
+        shown(queue),
+        tenant
+            .waiting
+            .map_or_else(|| "-".to_owned(), |count| count.to_string()),
+        duration_or_dash(tenant.oldest_s),
+        (tenant.held.0 + tenant.limited.0).to_string(),
+        tenant.running.to_string(),
+        tenant.started.to_string(),
+        format!("{:.0} %{state}", tenant.share * 100.0),
+    ]);
+    if tenant.parked {
+        row.fg(Color::Yellow)
+    } else {
+        row
+    }
 }
 
 fn foot_line(model: &TopModel, now: BootInstant) -> Line<'static> {

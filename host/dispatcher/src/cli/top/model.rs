@@ -6,7 +6,7 @@ use dispatcher_core::backend::{Backend, DepthCost};
 use dispatcher_core::clock::BootInstant;
 use dispatcher_operate::fleet::FleetView;
 use dispatcher_operate::objects::{MessageTotals, Overview};
-use dispatcher_operate::operations::{OutcomeView, QueueView, RunningView};
+use dispatcher_operate::operations::{OutcomeView, QueueView, RunningView, TenantView};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -28,10 +28,17 @@ pub(super) enum Tab {
     Running,
     Outcomes,
     Fleet,
+    Tenants,
 }
 
 impl Tab {
-    pub(crate) const ALL: [Self; 4] = [Self::Queues, Self::Running, Self::Outcomes, Self::Fleet];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Queues,
+        Self::Running,
+        Self::Outcomes,
+        Self::Fleet,
+        Self::Tenants,
+    ];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -39,6 +46,7 @@ impl Tab {
             Self::Running => "Running",
             Self::Outcomes => "Outcomes",
             Self::Fleet => "Fleet",
+            Self::Tenants => "Tenants",
         }
     }
 }
@@ -103,6 +111,8 @@ pub(super) struct TopModel {
     pub running: Vec<RunningView>,
     pub outcomes: Vec<OutcomeView>,
     pub fleet: FleetView,
+    /// The tenants, each with its queue.
+    pub tenants: Vec<(String, TenantView)>,
     /// The number of calls to queues for the last answer.
     pub calls: u64,
     pub question: Option<Question>,
@@ -143,6 +153,7 @@ impl TopModel {
             running: Vec::new(),
             outcomes: Vec::new(),
             fleet: FleetView::default(),
+            tenants: Vec::new(),
             calls: 0,
             question: None,
             failure: None,
@@ -168,7 +179,7 @@ impl TopModel {
     /// Returns the path of the list on the screen.
     pub(crate) fn path(&self) -> String {
         match self.tab {
-            Tab::Queues => format!(
+            Tab::Queues | Tab::Tenants => format!(
                 "/api/v1/queues?limit={ROWS}&depth={}",
                 self.fetches_depths()
             ),
@@ -269,9 +280,15 @@ impl TopModel {
         }
         let items = answer["items"].take();
         match tab {
-            Tab::Queues => {
+            Tab::Queues | Tab::Tenants => {
                 self.queues = serde_json::from_value(items)?;
                 self.calls = answer["calls"].as_u64().unwrap_or_default();
+                let queues = self.queues.iter();
+                let tenants = queues.flat_map(|queue| {
+                    let tenants = queue.tenants.iter().cloned();
+                    tenants.map(|tenant| (queue.queue.clone(), tenant))
+                });
+                self.tenants = tenants.collect();
             }
             Tab::Running => self.running = serde_json::from_value(items)?,
             Tab::Outcomes => self.outcomes = serde_json::from_value(items)?,
@@ -312,6 +329,11 @@ impl TopModel {
                 let processes = self.fleet.processes.iter();
                 processes.map(|one| one.id.clone()).collect()
             }
+            Tab::Tenants => {
+                let tenants = self.tenants.iter();
+                let keys = tenants.map(|(queue, one)| format!("{queue} {}", one.tenant));
+                keys.collect()
+            }
         }
     }
 
@@ -322,6 +344,7 @@ impl TopModel {
             Tab::Running => self.running.len(),
             Tab::Outcomes => self.outcomes.len(),
             Tab::Fleet => self.fleet.processes.len(),
+            Tab::Tenants => self.tenants.len(),
         }
     }
 
@@ -366,7 +389,7 @@ impl TopModel {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return Step::Quit,
             KeyCode::Char('?' | 'h') => self.shows_help = true,
-            KeyCode::Char(digit @ '1'..='4') => {
+            KeyCode::Char(digit @ '1'..='5') => {
                 return self.show(Tab::ALL[digit as usize - '1' as usize]);
             }
             KeyCode::Tab | KeyCode::Right => {

@@ -431,3 +431,30 @@ fn fleet_shows_its_processes_and_what_differs() {
         assert!(shown.contains(part), "{part} in\n{shown}");
     }
 }
+
+#[test]
+fn tenants_show_what_waits_and_who_is_parked() {
+    let tenant = |name: &str, parked: bool| {
+        json!({"tenant": name, "weight": 2, "running": 4, "held": 3, "limited": 30, "started": 50,
+            "share": 0.25, "parked": parked, "waiting": 9000, "oldest_s": 75.0})
+    };
+    let tenants = [tenant("acme", true), tenant("", false)];
+    let queue = json!({"queue": "local:jobs", "tenants": tenants});
+    let mut model = model();
+    assert_eq!(press(&mut model, '5'), Step::Fetch);
+    model
+        .take_list(Tab::Tenants, json!({"items": [queue], "calls": 0}))
+        .unwrap();
+    let shown = screen(&model, at(12));
+    for part in [
+        "5 Tenants (2)",
+        "acme",
+        "(no tenant)",
+        "9000",
+        "1m15s",
+        "25 % parked",
+        "local:jobs: weight 2; 30 held for a limit",
+    ] {
+        assert!(shown.contains(part), "{part} in\n{shown}");
+    }
+}

@@ -1,0 +1,125 @@
+//! The tenants that share the queues of a run. Queues are asked for what waits only where one queue
+//! is shown.
+
+use super::super::ProcessContext;
+use super::super::build::fleet::is_private;
+use super::{RunOperations, within};
+use dispatcher_config::Route;
+use dispatcher_core::fleet::limit::hash;
+use dispatcher_core::job::Job;
+use dispatcher_core::scheduler::shared::SharedScheduler;
+use dispatcher_core::scheduler::tenants::TenantFigures;
+use dispatcher_operate::operations::{QueueView, TenantView};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most tenants of a queue that are shown.
+const MOST: usize = 10;
+/// How long a queue is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl RunOperations {
+    /// Returns the busiest tenants of a queue.
+    pub(super) fn tenants(&self, (at, lane): (usize, usize)) -> Vec<TenantView> {
+        let is_private = hides_tenants(&self.settings.routes[at]);
+        let figures = self.tenant_figures((at, lane));
+        let views = figures.into_iter().map(|one| view(one, is_private));
+        views.collect()
+    }
+
+    /// Adds what waits in the queues to these tenants.
+    pub(super) async fn add_backlogs(&self, queues: &mut [QueueView]) {
+        let shared = queues.iter_mut().filter(|queue| !queue.tenants.is_empty());
+        for queue in shared {
+            if let Some(place) = self.live.find(&queue.queue) {
+                queue.tenants = self.tenants_and_backlogs(place).await;
+            }
+        }
+    }
+
+    fn tenant_figures(&self, (at, lane): (usize, usize)) -> Vec<TenantFigures> {
+        let of_queues = self.routes[at].scheduler.lock().tenants(MOST);
+        let own = of_queues.into_iter().find(|(index, _)| *index == lane);
+        own.map(|(_, tenants)| tenants).unwrap_or_default()
+    }
+
+    /// Returns the busiest tenants of a queue, with what waits in the queue if it tells that soon.
+    pub(super) async fn tenants_and_backlogs(&self, (at, lane): (usize, usize)) -> Vec<TenantView> {
+        let figures = self.tenant_figures((at, lane));
+        if figures.is_empty() {
+            return Vec::new();
+        }
+        let names: Vec<String> = figures.iter().map(|one| one.tenant.to_string()).collect();
+        let asked = within(PATIENCE, self.routes[at].queues[lane].backlogs(&names)).await;
+        // A queue that does not answer is shown without them: its depth tells why.
+        let backlogs = asked.ok().and_then(Result::ok).unwrap_or_default();
+        let backlogs = backlogs
+            .into_iter()
+            .map(Some)
+            .chain(std::iter::repeat(None));
+        let is_private = hides_tenants(&self.settings.routes[at]);
+        let tenants = figures.into_iter().zip(backlogs);
+        let views = tenants.map(|(one, backlog)| TenantView {
+            waiting: backlog.map(|backlog| backlog.waiting.into()),
+            oldest_s: backlog.and_then(|backlog| Some(backlog.oldest?.as_secs_f64())),
+            ..view(one, is_private)
+        });
+        views.collect()
+    }
+}
+
+/// Adds the tenants of a route to the metrics.
+pub(crate) fn measure(
+    route: &Route,
+    scheduler: &Arc<SharedScheduler<Job>>,
+    shared: &ProcessContext,
+) {
+    if route.settings.tenant.is_none() {
+        return;
+    }
+    let queues: Vec<String> = route
+        .queues
+        .iter()
+        .map(|queue| queue.name.to_string())
+        .collect();
+    let (scheduler, is_private) = (scheduler.clone(), hides_tenants(route));
+    shared.routes.add_tenants(move || {
+        let of_queues = scheduler.lock().tenants(MOST).into_iter();
+        let named = of_queues.map(|(lane, mut tenants)| {
+            for one in &mut tenants {
+                one.tenant = shown(&one.tenant, is_private).into();
+            }
+            (queues[lane].clone(), tenants)
+        });
+        named.collect()
+    });
+}
+
+/// Whether the names of a route's tenants are shown as their hashes, because they are private.
+fn hides_tenants(route: &Route) -> bool {
+    is_private(route, route.settings.tenant.as_ref())
+}
+
+fn view(figures: TenantFigures, is_private: bool) -> TenantView {
+    TenantView {
+        weight: u64::from(figures.weight).into(),
+        running: figures.running.into(),
+        held: figures.held.into(),
+        limited: figures.limited.into(),
+        started: u64::from(figures.per_second).into(),
+        share: figures.share,
+        parked: figures.is_parked,
+        waiting: None,
+        oldest_s: None,
+        tenant: shown(&figures.tenant, is_private),
+    }
+}
+
+/// Returns the name of a tenant as it is shown.
+fn shown(tenant: &str, is_private: bool) -> String {
+    if is_private && !tenant.is_empty() {
+        hash(tenant)
+    } else {
+        tenant.to_owned()
+    }
+}
