@@ -42,6 +42,16 @@ pub trait Site: Send + Sync + 'static {
         Err(no_routes("ask one that does"))
     }
 
+    /// Changes the weight of a tenant of a route; `None` resets it to the configured one.
+    async fn change_weight(
+        &self,
+        _route: &str,
+        _tenant: &str,
+        _weight: Option<u32>,
+    ) -> Result<ControlResult, CallProblem> {
+        Err(no_routes("ask one that does"))
+    }
+
     /// Changes the numbers of a limit, or of one of its keys, for all processes of the fleet.
     async fn change_limit(
         &self,

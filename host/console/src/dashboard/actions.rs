@@ -177,6 +177,7 @@ fn notice(form: &Form, target: &str, result: &Value) -> String {
         "pause-queue" | "pause-route" => format!("{target} is paused{of_all}.{until}"),
         "resume-queue" | "resume-route" => format!("{target} is resumed{of_all}."),
         "limit-queue" | "limit-route" => format!("The limits of {target} apply{of_all}.{until}"),
+        "weigh-tenant" => format!("The weight applies{of_all}.{until}"),
         "reload-plugins" => {
             let plugins = result["plugins"].as_array().into_iter().flatten();
             let replaced: usize = plugins

@@ -395,6 +395,10 @@ fn of_route(action: &Form, route: &RouteView, waiting: Option<Backlog>) -> Marku
                 "canary's file or share changes. " b { (counted(route.attempts.0, "attempt", "attempts")) }
                 " under way are finished on the version that they began with; of " b { (held) } " held, those not " "started run on the current version." }
         },
+        "weigh-tenant" => html! {
+            p { "A tenant of weight 2 gets twice the share of one of weight 1 while both have messages. "
+                "It applies to messages that start from now on." }
+        },
         _ => html! {
             p { "The limits apply in all processes of the fleet. Here, " b { (counted(route.attempts.0, "attempt", "attempts")) }
                 " under way are finished; of " b { (held) } " held, those beyond the limits are given back." }

@@ -37,6 +37,9 @@ pub struct FleetControl {
     routes: ControlTexts,
     /// The live numbers of limits, by their names; those of one key by both, as in `api/acme`.
     pub limits: BTreeMap<String, LiveLimit>,
+    /// The live weights of tenants, by route.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    weights: BTreeMap<String, BTreeMap<String, u32>>,
     /// The filter of log lines.
     pub log_level: Option<String>,
     /// The number of requests so far.
@@ -138,6 +141,25 @@ impl FleetControl {
         set(&mut self.routes, route, change);
     }
 
+    /// Returns the weights of a route's tenants that replace the configured ones.
+    #[must_use]
+    pub fn weights(&self, route: &str) -> BTreeMap<String, u32> {
+        self.weights.get(route).cloned().unwrap_or_default()
+    }
+
+    /// Changes the weight of a route's tenant; `None` resets it to the configured one.
+    pub fn change_weight(&mut self, route: &str, tenant: &str, weight: Option<u32>) {
+        let mut of_route = self.weights(route);
+        match weight {
+            Some(weight) => of_route.insert(tenant.to_owned(), weight),
+            None => of_route.remove(tenant),
+        };
+        self.weights.remove(route);
+        if !of_route.is_empty() {
+            self.weights.insert(route.to_owned(), of_route);
+        }
+    }
+
     /// Changes the numbers of a limit.
     pub fn change_limit(&mut self, limit: &str, change: &LimitChange) {
         let changed = self.limits.get(limit).copied().unwrap_or_default();
@@ -181,6 +203,9 @@ impl FleetControl {
         };
         let mut control: Self = read_record(text, FORMAT)
             .map_err(|why| refused(format!("the control record of the fleet: {why}")))?;
+        for weights in control.weights.values_mut() {
+            weights.retain(|_, weight| *weight > 0);
+        }
         for limit in control.limits.values_mut() {
             limit.concurrency = limit.concurrency.filter(|most| *most > 0);
             limit.rate = limit.rate.filter(|rate| crate::control::is_rate(*rate));
@@ -504,5 +529,20 @@ mod tests {
         fresh.request(find("m1"), 10).expect("there is room");
         let taken = followed.take(&snapshot(&fresh, 10)).expect("readable");
         assert_eq!(taken.expect("new").1.len(), 1);
+    }
+
+    #[test]
+    fn weight_of_a_tenant_replaces_the_configured_one_until_it_is_reset() {
+        let mut control = FleetControl::default();
+        control.change_weight("jobs", "acme", Some(4));
+        control.change_weight("jobs", "other", Some(2));
+        let text = control.text().expect("it fits");
+        let mut read = FleetControl::of_text(Some(&text)).expect("it can be read");
+        let weights = [("acme".to_owned(), 4), ("other".to_owned(), 2)];
+        assert_eq!(read.weights("jobs"), BTreeMap::from(weights));
+        assert!(read.weights("mail").is_empty());
+        read.change_weight("jobs", "acme", None);
+        read.change_weight("jobs", "other", None);
+        assert!(!read.text().expect("it fits").contains("weights"));
     }
 }

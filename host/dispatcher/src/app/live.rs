@@ -92,6 +92,8 @@ impl LiveQueue {
 pub(crate) struct LiveState {
     pub configured: SchedulerLimits,
     pub route: RouteControl,
+    /// The weights of tenants that replace the configured ones.
+    weights: BTreeMap<String, u32>,
     /// The controls of each queue's backend and of the fleet together.
     pub queues: Vec<QueueControl>,
     /// The controls of each queue in its backend, and in the fleet.
@@ -290,6 +292,7 @@ impl Live {
                 state: Mutex::new(LiveState {
                     configured: route.limits(),
                     route: route_control(record.route(&route.name)),
+                    weights: record.weights(&route.name),
                     queues: both.collect(),
                     parts,
                 }),
@@ -373,6 +376,7 @@ impl Live {
         for route in &self.routes {
             changed.extend(route.change(|state| {
                 state.route = route_control(record.route(&route.name));
+                state.weights = record.weights(&route.name);
                 for (lane, queue) in route.queues.iter().enumerate() {
                     state.set_part(lane, Part::Fleet, record.queue(&queue.text));
                 }
@@ -412,6 +416,31 @@ impl Live {
             Ok(())
         });
         Ok((reach, changed.await?.1))
+    }
+
+    /// Changes the weight of a route's tenant; `None` resets it to the configured one. Returns who
+    /// obeys.
+    pub(crate) async fn change_weight(
+        &self,
+        route: &LiveRoute,
+        tenant: &str,
+        weight: Option<u32>,
+    ) -> Result<Reach, CallError> {
+        let reach = self.fleet.reach();
+        if reach == Reach::ThisProcess {
+            route.change(|state| {
+                match weight {
+                    Some(weight) => state.weights.insert(tenant.to_owned(), weight),
+                    None => state.weights.remove(tenant),
+                };
+            });
+            return Ok(reach);
+        }
+        let changed = self.change_fleet(|control, _| {
+            control.change_weight(&route.name, tenant, weight);
+            Ok(())
+        });
+        changed.await.map(|_| reach)
     }
 
     /// Changes a setting of a queue: in its store if processes share it there, otherwise in the
@@ -563,7 +592,9 @@ impl LiveRoute {
 
     /// Returns the limits that apply now.
     pub(crate) fn limits(&self, state: &LiveState) -> SchedulerLimits {
-        effective(&state.configured, self.most, &state.route, &state.queues)
+        let mut limits = effective(&state.configured, self.most, &state.route, &state.queues);
+        limits.weights.extend(state.weights.clone());
+        limits
     }
 
     /// Changes the settings and applies them. Returns the queues whose limits changed.

@@ -14,7 +14,7 @@ use dispatcher_config::problem::Problem;
 use dispatcher_config::section::WrittenValue;
 use dispatcher_config::value;
 use dispatcher_config::value::BareUnit;
-use dispatcher_core::message::OutgoingMessage;
+use dispatcher_core::message::{Attribute, OutgoingMessage};
 use dispatcher_core::queue::send_traced;
 use dispatcher_core::telemetry::escape::escape_control_characters;
 use dispatcher_core::telemetry::trace::Tracer;
@@ -30,6 +30,9 @@ use std::time::Duration;
 /// The number of bytes of copies in one request to a process.
 const AT_ONCE: usize = 1 << 20;
 
+/// The attribute in which a message is sent with its priority.
+const PRIORITY: &str = "priority";
+
 const EXAMPLES: &str = "\
 Examples:
   dispatcher send local:default hello
@@ -37,6 +40,7 @@ Examples:
   echo hello | dispatcher send local:default -
   dispatcher send local:default ping --count 1000
   dispatcher send local:default remind --delay 36h
+  dispatcher send local:default urgent --priority 1 --group acme
   dispatcher send payments remind --delay 36h   waits in a table, see `schedule`
   dispatcher send redis:mail hello --admin 10.0.0.7:9090 \\
                   --admin-token-file send-token
@@ -60,9 +64,14 @@ pub(super) struct Args {
     /// How long before the message may be received, as in 90s or 36h
     #[arg(long, value_name = "TIME")]
     pub delay: Option<String>,
-    /// The group; messages of a group are handled in order
+    /// The group; its messages are handled in order, or are one tenant of a route with --tenant group
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
+    /// The priority, from 1 (first) to 5, as the attribute `priority`; for routes with --priority
+    /// priority
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=5))]
+    pub priority: Option<u64>,
     #[command(flatten)]
     pub admin: flags::AdminArgs,
     #[command(flatten)]
@@ -144,7 +153,17 @@ fn outgoing(args: &Args, problems: &mut Vec<Problem>) -> OutgoingMessage {
             problems.push(problem);
             None
         });
-    let attributes = args.message.attributes(problems);
+    let mut attributes = args.message.attributes(problems);
+    if let Some(priority) = args.priority {
+        if attributes.iter().any(|known| known.name == PRIORITY) {
+            let found = format!("there is an attribute `{PRIORITY}` as well");
+            problems.push(Problem::new("--priority", found, "one of them"));
+        }
+        attributes.push(Attribute {
+            data_type: "Number".to_owned(),
+            ..Attribute::text(PRIORITY, priority.to_string())
+        });
+    }
     let body = args.message.body().unwrap_or_else(|problem| {
         problems.push(problem);
         String::new()

@@ -47,6 +47,7 @@ pub static VERBS: &[Verb] = &[
     Verb::of::<routes::PauseRouteVerb>(),
     Verb::of::<routes::ResumeRouteVerb>(),
     Verb::of::<routes::LimitRouteVerb>(),
+    Verb::of::<routes::ChangeWeightVerb>(),
     Verb::of::<cancel::CancelAttemptVerb>(),
     Verb::of::<schedules::RunScheduleVerb>(),
     Verb::of::<schedules::CancelScheduleVerb>(),

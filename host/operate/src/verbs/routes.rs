@@ -2,10 +2,12 @@
 
 use super::control::{CONCURRENCY, PREFETCH, controlled, nothing, paused};
 use super::{
-    ActionEntry, Form, NoFields, Operation, OperationDeclaration, Target, VerbCall, VerbResult,
+    ActionEntry, FieldKind, Form, FormField, NoFields, Operation, OperationDeclaration, Target,
+    VerbCall, VerbResult, missing,
 };
 use crate::objects::RolledBack;
 use crate::operations::ControlResult;
+use crate::problem::{CallProblem, FieldProblem};
 use crate::request::AtLeastOne;
 use crate::requests;
 use dispatcher_core::control::ControlChange;
@@ -18,6 +20,14 @@ requests! {
         /// Maximum messages held beyond those that run.
         prefetch: Option<usize>,
     }
+
+    /// The weight of a tenant.
+    pub struct TenantWeight {
+        /// The tenant; it must be there.
+        tenant: String,
+        /// How many times the share of another tenant it gets, from 1 to 1000.
+        weight: Option<AtLeastOne>,
+    }
 }
 
 /// Pauses a route.
@@ -26,8 +36,13 @@ pub struct PauseRouteVerb;
 pub struct ResumeRouteVerb;
 /// Changes limits of a route.
 pub struct LimitRouteVerb;
+/// Changes the weight of a tenant of a route.
+pub struct ChangeWeightVerb;
 /// Rolls back the canary of a route.
 pub struct RollBackVerb;
+
+/// The greatest weight of a tenant.
+const MOST_WEIGHT: u32 = 1_000;
 
 async fn change(
     call: &VerbCall<'_>,
@@ -119,6 +134,59 @@ impl Operation for LimitRouteVerb {
             ..ControlChange::default()
         };
         change(call, &limits, "route limited").await
+    }
+}
+
+#[async_trait::async_trait]
+impl Operation for ChangeWeightVerb {
+    type Request = TenantWeight;
+    type Answer = ControlResult;
+
+    const DECLARED: OperationDeclaration = OperationDeclaration {
+        forms: &[Form {
+            fields: &[
+                FormField {
+                    name: "tenant",
+                    label: "Tenant",
+                    help: "Its name, as the page of the queue shows it.",
+                    kind: FieldKind::Text,
+                },
+                FormField {
+                    name: "weight",
+                    label: "Weight",
+                    help: "How many times the share of another tenant it gets, 1 to 1000. Empty: as configured.",
+                    kind: FieldKind::Limit,
+                },
+            ],
+            ..Form::new(
+                "weigh-tenant",
+                Target::Route,
+                "Change the weight of a tenant",
+                "Change",
+            )
+        }],
+        ..OperationDeclaration::new(
+            "/api/v1/routes/{route}/weights",
+            "Changes the weight of a tenant; `null` resets it to the configured value.",
+        )
+    };
+
+    async fn run(request: TenantWeight, call: &VerbCall<'_>) -> VerbResult<ControlResult> {
+        let tenant = request
+            .tenant
+            .ok_or_else(|| missing("tenant", "the name of a tenant"))?;
+        let weight = request.weight.ok_or_else(|| nothing("weight"))?;
+        let weight = weight.map(|weight| u32::try_from(weight.0).unwrap_or(u32::MAX));
+        if weight.is_some_and(|weight| weight > MOST_WEIGHT) {
+            let wanted = format!("a whole number from 1 to {MOST_WEIGHT}");
+            let problem = FieldProblem::new("weight", "it is too large", &wanted);
+            return Err(CallProblem::fields(vec![problem]));
+        }
+        let result = call
+            .site
+            .change_weight(call.target, &tenant, weight)
+            .await?;
+        Ok(controlled("weight changed", result))
     }
 }
 

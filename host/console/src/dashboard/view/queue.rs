@@ -35,7 +35,7 @@ pub(in super::super) fn page(visit: &Visit, queue: &QueueView, span: Span) -> Ma
             p.hint { "The first " (HISTORIES) " queues of a process have charts; this one only has totals." }
         }
         (state(&scene, queue))
-        (tenants(queue))
+        (tenants(&scene, queue))
         @if handles {
             section aria-labelledby="running-title" {
                 div.heading { h2 #running-title { "Running" } }
@@ -67,7 +67,7 @@ pub(in super::super) async fn parts(scene: &Scene<'_>, name: &str) -> Vec<String
         alerts(scene, &queue),
         figures(scene, &queue),
         state(scene, &queue),
-        tenants(&queue),
+        tenants(scene, &queue),
         running(scene, name),
         recent(scene, name),
         cost(scene.dashboard.sampler.cost()),
@@ -186,7 +186,7 @@ fn state(scene: &Scene<'_>, queue: &QueueView) -> Markup {
 }
 
 /// Renders the busiest tenants that share a queue.
-fn tenants(queue: &QueueView) -> Markup {
+fn tenants(scene: &Scene<'_>, queue: &QueueView) -> Markup {
     let heads = [
         ("Tenant", ""),
         ("Waiting", "number"),
@@ -202,7 +202,10 @@ fn tenants(queue: &QueueView) -> Markup {
     html! {
         section #tenants {
             @if !queue.tenants.is_empty() {
-                h2 { "Tenants" }
+                div.heading {
+                    h2 { "Tenants" }
+                    (action(scene, "weigh-tenant", &queue.route, "Change a weight", "plain"))
+                }
                 (table("Tenants of the queue", &heads, &rows))
             }
         }

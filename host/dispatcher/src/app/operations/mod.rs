@@ -297,6 +297,12 @@ impl RunOperations {
         (place.0 < self.routes.len()).then_some(place)
     }
 
+    fn find_route(&self, route: &str) -> Result<&LiveRoute, CallProblem> {
+        let routes = self.live.routes();
+        let found = routes.iter().find(|one| one.name == route);
+        found.ok_or_else(|| no_such("route", route, routes.iter().map(|one| one.name.as_str())))
+    }
+
     fn find_queue(&self, queue: &str) -> Result<(usize, usize), CallProblem> {
         let found = self.live.find(queue);
         found.ok_or_else(|| {
@@ -633,11 +639,7 @@ impl Site for RunOperations {
         route: &str,
         change: &ControlChange,
     ) -> Result<ControlResult, CallProblem> {
-        let routes = self.live.routes();
-        let found = routes
-            .iter()
-            .find(|one| one.name == route)
-            .ok_or_else(|| no_such("route", route, routes.iter().map(|one| one.name.as_str())))?;
+        let found = self.find_route(route)?;
         if let Some(Some(concurrency)) = change.concurrency
             && concurrency > found.most
         {
@@ -650,6 +652,19 @@ impl Site for RunOperations {
         let (reach, queues) = changed.map_err(|error| fleet::store_failed(&error))?;
         let paused = found.state().route.paused;
         Ok(fleet::controlled(route, reach, paused, queues))
+    }
+
+    async fn change_weight(
+        &self,
+        route: &str,
+        tenant: &str,
+        weight: Option<u32>,
+    ) -> Result<ControlResult, CallProblem> {
+        let found = self.find_route(route)?;
+        let changed = self.live.change_weight(found, tenant, weight).await;
+        let reach = changed.map_err(|error| fleet::store_failed(&error))?;
+        let paused = found.state().route.paused;
+        Ok(fleet::controlled(route, reach, paused, Vec::new()))
     }
 
     async fn change_limit(
