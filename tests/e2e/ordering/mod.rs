@@ -9,3 +9,4 @@ mod groups_scene;
 mod prefetch;
 mod priority;
 mod priority_many;
+mod tenants;

@@ -1,0 +1,390 @@
+//! Tenants that share a queue: how long ten small ones wait beside a big one, and what the big one
+//! gets; then what sharing costs where there is one tenant. `cargo bench --bench tenants --
+//! [local] [redis] [sqs] [dynamodb] [cost] [many]`. Prints tables.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "printing is what it is for"
+)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a benchmark paces itself and owns its threads"
+)]
+
+#[allow(dead_code, unreachable_pub, reason = "the server here is a plain one")]
+#[path = "../../tests/support/certificates.rs"]
+mod certificates;
+#[allow(dead_code, unreachable_pub, reason = "tests use more of it")]
+#[path = "../../tests/support/debian.rs"]
+mod debian;
+#[allow(dead_code, reason = "another benchmark uses the rest of it")]
+#[path = "support/server/http.rs"]
+mod http;
+#[allow(dead_code, reason = "another benchmark uses the rest of it")]
+#[path = "support/limited.rs"]
+mod limited;
+#[path = "support/machine.rs"]
+#[allow(dead_code, reason = "another benchmark uses the rest of it")]
+mod machine;
+#[allow(dead_code, unreachable_pub, reason = "tests use more of it")]
+#[path = "../../tests/support/redis.rs"]
+mod redis_server;
+#[allow(dead_code, unreachable_pub, reason = "tests use more of it")]
+#[path = "../../tests/support/servers.rs"]
+mod servers;
+mod support;
+#[path = "support/tables.rs"]
+mod tables;
+#[allow(unreachable_pub, reason = "tests use it as well")]
+#[path = "../../tests/support/tied.rs"]
+mod tied;
+
+use dispatcher_core::clock;
+use dispatcher_core::clock::BootInstant;
+use dispatcher_core::message::{Attribute, OutgoingMessage};
+use dispatcher_core::queue::Queue;
+use dispatcher_dynamodb::queue::{Dynamo, Options};
+use dispatcher_sqs::queue::Sqs;
+use http::{HttpAnswer, HttpConnection};
+use limited::{open_local, open_redis, send};
+use redis_server::RedisServer;
+use servers::MiniStack;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::figures::Samples;
+use support::program::{Program, dispatcher};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+/// Messages of the big tenant, which wait before the others begin.
+const BIG: usize = 10_000;
+/// The other tenants, and the messages of each.
+const OTHERS: usize = 10;
+const EACH: usize = 100;
+/// The interval between two messages of the others, whichever.
+const PACE: Duration = Duration::from_millis(4);
+/// How long a message takes the handler.
+const TAKES: Duration = Duration::from_millis(5);
+const CONCURRENCY: usize = 50;
+/// Tenants of the run with many, each with some messages.
+const MANY: usize = 100_000;
+
+/// When each message was started, by its tenant and number.
+type Starts = Arc<Mutex<HashMap<String, BootInstant>>>;
+
+/// The kind of a queue, and what it needs to run.
+enum Place {
+    Local,
+    Redis(RedisServer),
+    Sqs { _local: Program, url: String },
+    DynamoDb(MiniStack),
+}
+
+/// Where a message names its tenant, for the route.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    None,
+    Group,
+    Attribute,
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let wants = |part: &str| {
+        let mut parts = words.iter().filter(|word| *word != "--bench").peekable();
+        parts.peek().is_none() || parts.any(|word| word == part)
+    };
+    println!("{}", machine::description());
+    let runtime = Runtime::new().expect("a runtime");
+    if wants("local") {
+        fairness(
+            &runtime,
+            &[Rule::None, Rule::Group, Rule::Attribute],
+            "embedded",
+            || Place::Local,
+        );
+    }
+    if wants("redis") {
+        let start = || Place::Redis(RedisServer::start(&[]));
+        fairness(&runtime, &[Rule::None, Rule::Group], "Redis", start);
+    }
+    if wants("sqs") {
+        fairness(
+            &runtime,
+            &[Rule::None, Rule::Group],
+            "SQS (dispatcher local)",
+            Place::sqs,
+        );
+    }
+    if wants("dynamodb") {
+        let start = || Place::DynamoDb(MiniStack::start());
+        fairness(&runtime, &[Rule::Attribute], "DynamoDB (MiniStack)", start);
+    }
+    if wants("cost") {
+        cost(&runtime);
+    }
+    if wants("many") {
+        many(&runtime);
+    }
+}
+
+/// Prints what the small tenants wait without and beside the big one, and what that one gets.
+fn fairness(runtime: &Runtime, rules: &[Rule], name: &str, start: impl Fn() -> Place) {
+    println!("\n{name}: from send to start of {OTHERS} tenants with {EACH} messages each");
+    for &rule in rules {
+        let alone = run(runtime, &start(), rule, 0, EACH);
+        let big = run(runtime, &start(), rule, BIG, 0);
+        let both = run(runtime, &start(), rule, BIG, EACH);
+        let named = match rule {
+            Rule::None => "no tenants",
+            Rule::Group => "by group",
+            Rule::Attribute => "by attribute",
+        };
+        println!("{named:<14} others alone      {}", Samples::of(alone.waits));
+        println!("{:<14} beside the big    {}", "", Samples::of(both.waits));
+        println!(
+            "{:<14} big alone {:>6.0}/s, beside others {:>6.0}/s and {:>4.0}/s of theirs: {:.2} of it",
+            "",
+            big.rate,
+            both.rate,
+            both.others_rate,
+            (both.rate + both.others_rate) / big.rate
+        );
+    }
+}
+
+/// What one run showed.
+struct Shown {
+    /// From send to start, of the small tenants.
+    waits: Vec<Duration>,
+    /// The starts of the big tenant in a second, from its first to its last.
+    rate: f64,
+    /// The starts of the others in a second, in that time.
+    others_rate: f64,
+}
+
+fn run(runtime: &Runtime, place: &Place, rule: Rule, big: usize, each: usize) -> Shown {
+    let folder = tempfile::tempdir().expect("a folder");
+    let starts = Starts::default();
+    let address = runtime.block_on(serve(starts.clone()));
+    runtime.block_on(async {
+        let queue = place.open(folder.path()).await;
+        let backlog: Vec<_> = (0..big)
+            .map(|number| message("big", number, rule))
+            .collect();
+        send_all(&*queue, &backlog).await;
+        let mut program = place.start(folder.path(), &address, rule);
+        until(&starts, usize::from(big > 0)).await;
+        let mut sent = Vec::new();
+        let mut pace = tokio::time::interval(PACE);
+        for number in 0..each * OTHERS {
+            pace.tick().await;
+            let tenant = format!("small-{}", number % OTHERS);
+            let message = message(&tenant, number, rule);
+            sent.push((message.body.clone(), clock::now()));
+            send(&*queue, &[message]).await;
+        }
+        until(&starts, big + each * OTHERS).await;
+        program.assert_running();
+        program.stop();
+        let starts = starts.lock().expect("no panic");
+        let waits = sent.iter().map(|(body, at)| starts[body].since(*at));
+        let of_big: Vec<BootInstant> = of(&starts, "big");
+        let (rate, others_rate) = match (of_big.iter().min(), of_big.iter().max()) {
+            (Some(first), Some(last)) => {
+                let seconds = last.since(*first).as_secs_f64();
+                let within = of(&starts, "small").into_iter().filter(|at| at <= last);
+                (
+                    of_big.len() as f64 / seconds,
+                    within.count() as f64 / seconds,
+                )
+            }
+            _ => (0.0, 0.0),
+        };
+        Shown {
+            waits: if each == 0 {
+                vec![Duration::ZERO]
+            } else {
+                waits.collect()
+            },
+            rate,
+            others_rate,
+        }
+    })
+}
+
+fn of(starts: &HashMap<String, BootInstant>, prefix: &str) -> Vec<BootInstant> {
+    let own = starts.iter().filter(|(body, _)| body.starts_with(prefix));
+    own.map(|(_, at)| *at).collect()
+}
+
+/// Waits until so many messages were started.
+async fn until(starts: &Starts, count: usize) {
+    while starts.lock().expect("no panic").len() < count {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn message(tenant: &str, number: usize, rule: Rule) -> OutgoingMessage {
+    OutgoingMessage {
+        body: format!("{tenant} {number}"),
+        group: (rule == Rule::Group).then(|| tenant.to_owned()),
+        attributes: match rule {
+            Rule::Attribute => vec![Attribute::text("customer", tenant)],
+            Rule::None | Rule::Group => Vec::new(),
+        },
+        ..OutgoingMessage::default()
+    }
+}
+
+/// Sends at once as much as the queue takes.
+async fn send_all(queue: &dyn Queue, messages: &[OutgoingMessage]) {
+    for batch in messages.chunks(queue.identity().batch.clamp(1, 100)) {
+        for sent in queue.send(batch).await {
+            sent.expect("sent");
+        }
+    }
+}
+
+/// Serves the handler: records when a message starts, and takes its time.
+async fn serve(starts: Starts) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let address = format!("http://{}/", listener.local_addr().expect("bound"));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            stream.set_nodelay(true).expect("a TCP stream");
+            let starts = starts.clone();
+            tokio::spawn(async move {
+                let mut connection = HttpConnection::new(stream);
+                while let Ok(Some(request)) = connection.request().await {
+                    let body = String::from_utf8(request.body).expect("text");
+                    starts
+                        .lock()
+                        .expect("no panic")
+                        .entry(body)
+                        .or_insert_with(clock::now);
+                    tokio::time::sleep(TAKES).await;
+                    let answer = HttpAnswer {
+                        status: 200,
+                        error: None,
+                        body: Vec::new(),
+                    };
+                    if connection.respond(&answer).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+impl Place {
+    fn sqs() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let words = ["local", "--memory", "--listen", "127.0.0.1:0"];
+        let mut local = Program::start(dispatcher(folder.path(), &words));
+        let (_, line) = local.line("AWS_ENDPOINT_URL_SQS=");
+        let (_, rest) = line
+            .split_once("AWS_ENDPOINT_URL_SQS=")
+            .expect("an address");
+        let url = rest
+            .split_whitespace()
+            .next()
+            .expect("an address")
+            .to_owned();
+        Self::Sqs { _local: local, url }
+    }
+
+    /// Opens a new queue.
+    async fn open(&self, folder: &Path) -> Box<dyn Queue> {
+        match self {
+            Self::Local => open_local(folder, "work"),
+            Self::Redis(server) => open_redis(server, "work").await,
+            Self::Sqs { url, .. } => {
+                let config = tables::configuration(url).await;
+                let client = aws_sdk_sqs::Client::new(&config);
+                let made = client.create_queue().queue_name("work").send().await;
+                made.expect("a new queue");
+                let opened = Sqs::connect(&config).open("work", None).await;
+                Box::new(opened.expect("it was just made"))
+            }
+            Self::DynamoDb(server) => {
+                let url = server.url();
+                tables::create(&url, "work").await;
+                let client =
+                    Dynamo::connect(&tables::configuration(&url).await, Options::default());
+                Box::new(client.open("work", None).await.expect("it was just made"))
+            }
+        }
+    }
+
+    /// Starts the program on the queue.
+    fn start(&self, folder: &Path, handler: &str, rule: Rule) -> Program {
+        let (queue, backend, url) = match self {
+            Self::Local => ("local:work", String::new(), None),
+            Self::Redis(server) => {
+                let url = format!("[backend.redis]\nurl = \"{}\"\n", server.url());
+                ("redis:work", url, None)
+            }
+            Self::Sqs { url, .. } => ("work", String::new(), Some(url.clone())),
+            Self::DynamoDb(server) => ("dynamodb:work", String::new(), Some(server.url())),
+        };
+        let exact = matches!(self, Self::Local | Self::Redis(_));
+        let rules = match rule {
+            Rule::None => String::new(),
+            Rule::Group if exact => "tenant = \"group\"\n".to_owned(),
+            Rule::Group => "tenant = \"group\"\nprefetch = 100\n".to_owned(),
+            Rule::Attribute => "tenant = \"customer\"\nprefetch = 100\n".to_owned(),
+        };
+        let text = format!(
+            "{backend}[plugin.p]\nforward = \"{handler}\"\n[[route]]\nplugin = \"p\"\n\
+             queues = [\"{queue}\"]\nconcurrency = {CONCURRENCY}\n{rules}"
+        );
+        let file = folder.join("tenants.toml");
+        std::fs::write(&file, text).expect("the folder is ours");
+        let mut command = dispatcher(folder, &["run", "--config", &file.display().to_string()]);
+        if let Some(url) = url {
+            command.env("AWS_ENDPOINT_URL", url);
+        }
+        let mut program = Program::start(command);
+        program.line("running");
+        program
+    }
+}
+
+/// Prints the throughput of one tenant with and without sharing, in turns.
+fn cost(runtime: &Runtime) {
+    println!("\nembedded: one tenant, {BIG} messages");
+    for round in 0..3 {
+        for (name, rule) in [("no tenants", Rule::None), ("by group", Rule::Group)] {
+            let shown = run(runtime, &Place::Local, rule, BIG, 0);
+            println!("round {round}, {name:<12} {:>6.0}/s", shown.rate);
+        }
+    }
+}
+
+/// Prints what many tenants cost.
+fn many(runtime: &Runtime) {
+    println!("\nembedded: {MANY} tenants with one message each");
+    let folder = tempfile::tempdir().expect("a folder");
+    let starts = Starts::default();
+    let address = runtime.block_on(serve(starts.clone()));
+    let queue = open_local(folder.path(), "work");
+    let messages: Vec<_> = (0..MANY)
+        .map(|number| message(&format!("tenant-{number}"), number, Rule::Group))
+        .collect();
+    runtime.block_on(send_all(&*queue, &messages));
+    let program = Place::Local.start(folder.path(), &address, Rule::Group);
+    let (before, began) = (program.memory(), clock::now());
+    runtime.block_on(until(&starts, MANY / 10));
+    let rate = (MANY / 10) as f64 / clock::now().since(began).as_secs_f64();
+    println!(
+        "{rate:.0}/s, {:.0} MB at the start, {:.0} MB at the most",
+        before.0,
+        program.memory().1
+    );
+}

@@ -1,0 +1,296 @@
+//! Tenants that share a queue, and priorities: on the embedded queue exactly, on SQS among what is
+//! held.
+
+use crate::operator::admin_api::ApiScene;
+use crate::scene::{printed, prints, run, until_depth};
+use dispatcher_core::message::{Attribute, OutgoingMessage};
+use dispatcher_core::queue::{Depth, Queue};
+use dispatcher_local::queue::LocalStore;
+use dispatcher_sqs::queue::Sqs;
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::service::{JobService, PostedRequest, ServiceAnswer, ServiceStep};
+use dispatcher_tests::sqs::{SqsServer, configuration};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A message of a tenant, by its group and by an attribute, that the guest prints.
+fn message(tenant: &str, number: usize) -> OutgoingMessage {
+    OutgoingMessage {
+        body: format!("print:{tenant} {number}"),
+        group: Some(tenant.to_owned()),
+        attributes: vec![Attribute::text("customer", tenant)],
+        ..OutgoingMessage::default()
+    }
+}
+
+fn messages(tenant: &str, count: usize) -> Vec<OutgoingMessage> {
+    (0..count).map(|number| message(tenant, number)).collect()
+}
+
+async fn send_to(queue: &dyn Queue, messages: &[OutgoingMessage]) {
+    for batch in messages.chunks(10) {
+        for sent in queue.send(batch).await {
+            sent.expect("sent");
+        }
+    }
+}
+
+async fn send(data: &Path, messages: &[OutgoingMessage]) {
+    let store = LocalStore::open(data).expect("opens");
+    send_to(&store.queue("default", None).expect("opens"), messages).await;
+}
+
+fn folder() -> Arc<tempfile::TempDir> {
+    Arc::new(tempfile::tempdir().expect("a folder"))
+}
+
+/// How many of the first prints are of a tenant.
+fn of(running: &RunningProgram, tenant: &str, first: usize) -> usize {
+    let order = prints(running);
+    let first = order.iter().take(first);
+    first.filter(|line| line.starts_with(tenant)).count()
+}
+
+#[tokio::test]
+async fn small_tenants_do_not_wait_for_a_big_one() {
+    let data = folder();
+    send(data.path(), &messages("big", 400)).await;
+    for number in 0..4 {
+        send(data.path(), &messages(&format!("small-{number}"), 3)).await;
+    }
+    let more = ["--tenant", "group", "--concurrency", "1"];
+    let mut running = run("verdicts", &more).sharing(&data).start();
+    running.wait_for_lines(412, printed);
+    running.stop();
+    // Each tenant has one of five turns, while it has messages.
+    let small = of(&running, "small", 20);
+    assert_eq!(small, 12, "{:?}", &prints(&running)[..20]);
+    let big: Vec<String> = prints(&running);
+    let big: Vec<&String> = big.iter().filter(|line| line.starts_with("big")).collect();
+    assert!(big.is_sorted_by_key(|line| line[4..].parse::<u32>().unwrap_or_default()));
+}
+
+#[tokio::test]
+async fn groups_that_are_tenants_run_several_messages_at_a_time() {
+    let service = JobService::start(|_| ServiceStep::Hold(ServiceAnswer::new(200)));
+    let text = format!(
+        "[plugin.api]\nforward = \"{}\"\n[[route]]\nqueues = [\"local:default\"]\n\
+         plugin = \"api\"\ntenant = \"group\"\nconcurrency = 8\n",
+        service.url()
+    );
+    let program = Program::new(["run", "--log-format", "json", "--config", "d.toml"]);
+    let mut running = program.file("d.toml", &text).start();
+    send(running.data().path(), &messages("one", 20)).await;
+    service.wait(|record| record.in_flight == 8);
+    service.release();
+    service.wait_for(20);
+    running.stop();
+}
+
+#[tokio::test]
+async fn tenant_of_an_attribute_is_shared_among_what_is_held() {
+    let data = folder();
+    let without_groups = |tenant, count| {
+        let mut all = messages(tenant, count);
+        all.iter_mut().for_each(|one| one.group = None);
+        all
+    };
+    send(data.path(), &without_groups("big", 60)).await;
+    send(data.path(), &without_groups("small", 4)).await;
+    let more = [
+        "--tenant",
+        "customer",
+        "--weight",
+        "small=2",
+        "--prefetch",
+        "100",
+        "--concurrency",
+        "1",
+    ];
+    let mut running = run("verdicts", &more).sharing(&data).start();
+    running.wait_for_lines(64, printed);
+    running.stop();
+    // The first receives may bring messages of the big one alone.
+    let small = of(&running, "small", 40);
+    assert_eq!(small, 4, "{:?}", prints(&running));
+}
+
+#[tokio::test]
+async fn tenants_share_what_is_held_of_an_sqs_queue() {
+    let url = MiniStack::shared().url();
+    let server = SqsServer::at(&url);
+    let name = SqsServer::fresh_name("tenants");
+    server.create(&name, &[("VisibilityTimeout", "30")]).await;
+    let queue = Sqs::connect(&configuration(&url)).open(&name, None).await;
+    let queue = queue.expect("it was just made");
+    send_to(&queue, &messages("big", 80)).await;
+    send_to(&queue, &messages("small", 4)).await;
+    let more = [
+        "--queues",
+        &name,
+        "--tenant",
+        "group",
+        "--prefetch",
+        "200",
+        "--concurrency",
+        "1",
+    ];
+    let mut running = run("verdicts", &more).aws(&url).start();
+    running.wait_for_lines(84, printed);
+    running.stop();
+    let small = of(&running, "small", 60);
+    assert_eq!(small, 4, "{:?}", prints(&running));
+}
+
+#[tokio::test]
+async fn urgent_messages_start_before_all_others() {
+    let data = folder();
+    let of_priority = |priority: &str, number| {
+        let mut one = message(&format!("p{priority}"), number);
+        let priority = Attribute::text("priority", priority);
+        one.attributes.push(priority);
+        one.group = None;
+        one
+    };
+    let mut all: Vec<OutgoingMessage> = (0..200).map(|number| of_priority("5", number)).collect();
+    all.extend((0..10).map(|number| of_priority("none", number)));
+    all.extend((0..10).map(|number| of_priority("1", number)));
+    send(data.path(), &all).await;
+    let more = ["--priority", "priority", "--concurrency", "1"];
+    let mut running = run("verdicts", &more).sharing(&data).start();
+    running.wait_for_lines(220, printed);
+    let typed = ["send", "local:default", "print:typed", "--priority", "9"];
+    let refused = Program::new(typed).run();
+    assert_eq!(refused.code, 64, "{refused:?}");
+    running.stop();
+    let order = prints(&running);
+    assert!(
+        order[..10].iter().all(|line| line.starts_with("p1")),
+        "{order:?}"
+    );
+    assert!(
+        order[10..20].iter().all(|line| line.starts_with("pnone")),
+        "{order:?}"
+    );
+}
+
+#[tokio::test]
+async fn command_sends_a_priority() {
+    let data = folder();
+    for (body, priority) in [("print:later", "4"), ("print:sooner", "2")] {
+        let words = ["send", "local:default", body, "--priority", priority];
+        assert_eq!(Program::new(words).sharing(&data).run().code, 0);
+    }
+    let more = ["--priority", "priority", "--concurrency", "1"];
+    let mut running = run("verdicts", &more).sharing(&data).start();
+    running.wait_for_lines(2, printed);
+    running.stop();
+    assert_eq!(prints(&running), ["sooner", "later"]);
+}
+
+/// Answers the messages of a full tenant only when released.
+fn holding(request: &PostedRequest) -> ServiceStep {
+    if request.body.starts_with("print:full") {
+        ServiceStep::Hold(ServiceAnswer::new(200))
+    } else {
+        ServiceStep::status(200)
+    }
+}
+
+#[tokio::test]
+async fn tenant_at_its_limit_is_parked_and_its_share_goes_to_others() {
+    let service = JobService::start(holding);
+    let text = format!(
+        "[limit.each]\nkey = \"group\"\nconcurrency = 2\n\
+         [plugin.api]\nforward = \"{}\"\n[[route]]\nqueues = [\"local:default\"]\n\
+         plugin = \"api\"\ntenant = \"group\"\nlimits = [\"each\"]\nconcurrency = 8\n",
+        service.url()
+    );
+    let words = ["run", "--log-format", "json", "--config", "d.toml"];
+    let program = |flags: &[&str]| {
+        let words = [&words[..], flags].concat();
+        Program::new(words).file("d.toml", &text)
+    };
+    let mut scene = ApiScene::of(program, &[]);
+    let data = scene.running.data().clone();
+    send(data.path(), &messages("full", 500)).await;
+    service.wait(|record| record.in_flight == 2);
+    send(data.path(), &messages("other", 100)).await;
+    let others = |request: &&PostedRequest| request.body.starts_with("print:other");
+    service.wait(|record| record.requests.iter().filter(others).count() == 100);
+    let queue = loop {
+        let answer = scene.get("/api/v1/queues/local%3Adefault");
+        if answer["queue"]["tenants"][0]["parked"] == true {
+            break answer["queue"].clone();
+        }
+        tokio::task::yield_now().await;
+    };
+    let full = &queue["tenants"][0];
+    assert_eq!(
+        (&full["tenant"], &full["running"]),
+        (&"full".into(), &2.into())
+    );
+    assert!(
+        full["waiting"].as_u64() >= Some(400),
+        "the queue keeps the rest: {full}"
+    );
+    assert!(full["oldest_s"].as_f64() > Some(0.0), "{full}");
+    service.release();
+    service.wait_for(600);
+    until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
+    scene.running.stop();
+    assert_eq!(service.record().requests.len(), 600, "each once");
+}
+
+#[tokio::test]
+async fn weight_that_operators_set_holds_at_once() {
+    let data = folder();
+    send(data.path(), &messages("a", 900)).await;
+    send(data.path(), &messages("b", 900)).await;
+    let more = ["--tenant", "group", "--concurrency", "1"];
+    let mut scene = ApiScene::of(|flags| run("verdicts", flags).sharing(&data), &more);
+    scene.running.wait_for_lines(20, printed);
+    let weight = r#"{"tenant": "b", "weight": 9}"#;
+    let (status, answer) = scene.ask("/api/v1/routes/verdicts/weights", weight);
+    assert_eq!(status, 200, "{answer}");
+    let from = prints(&scene.running).len() + 50;
+    scene.running.wait_for_lines(from + 200, printed);
+    scene.running.stop();
+    let order = prints(&scene.running);
+    let after = order[from..from + 200].iter();
+    let of_b = after.filter(|line| line.starts_with("b ")).count();
+    assert!((170..=190).contains(&of_b), "nine of ten: {of_b}");
+}
+
+#[tokio::test]
+async fn processes_that_are_killed_starve_no_tenant_and_lose_nothing() {
+    let data = folder();
+    let tenants = ["a", "b", "c", "d"];
+    for tenant in tenants {
+        send(data.path(), &messages(tenant, 150)).await;
+    }
+    let more = [
+        "--tenant",
+        "group",
+        "--concurrency",
+        "4",
+        "--visibility",
+        "2",
+    ];
+    let start = || run("verdicts", &more).sharing(&data).start();
+    let (mut killed, mut one, mut two) = (start(), start(), start());
+    killed.wait_for_lines(20, printed);
+    killed.signal(Signal::KILL);
+    assert_eq!(killed.wait_exit(), 137);
+    until_depth(data.path(), "default", |depth| depth == Depth::default()).await;
+    one.stop();
+    two.stop();
+    let all = [&killed, &one, &two].map(prints).concat();
+    for tenant in tenants {
+        for number in 0..150 {
+            let wanted = format!("{tenant} {number}");
+            assert!(all.contains(&wanted), "{wanted}");
+        }
+    }
+}
