@@ -1,7 +1,8 @@
 //! A model of the core, two lists in memory, simple enough to be plainly right, and the comparison
 //! of the two step by step. The callers choose the steps.
 
-use super::deliver::{receive, send};
+use super::claim::receive;
+use super::deliver::send;
 use super::look::{depth, peek, queue_id};
 use super::schema::in_memory;
 use super::settle::{Origin, SettleResult, extend, settle};
