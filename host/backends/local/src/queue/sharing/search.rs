@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 
 /// The lanes of a priority that may have messages, the one that has paid least first.
-const BY_PASS: &str = "SELECT tenant, pass FROM lanes INDEXED BY lanes_by_pass
+pub(super) const BY_PASS: &str = "SELECT tenant, pass FROM lanes INDEXED BY lanes_by_pass
      WHERE queue = ?1 AND priority = ?2 AND is_due = 1 ORDER BY pass, tenant";
 /// The next messages of a lane, in the order of becoming visible.
 const OLDEST: &str = "SELECT visible_at, seq FROM entries INDEXED BY lane_messages
