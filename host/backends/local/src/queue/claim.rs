@@ -73,6 +73,9 @@ pub(super) fn claim(
         (Some(slot), Some(sharing)) => Some(sharing::prepare(turn, queue, slot, sharing)?),
         _ => None,
     };
+    if lanes.is_none() {
+        sharing::forget_unused(turn, queue)?;
+    }
     let source = Source {
         queue,
         ask,

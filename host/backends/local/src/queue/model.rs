@@ -336,14 +336,18 @@ struct Pair<'a> {
 
 /// Runs all steps. Panics at the first step after which the two differ.
 pub(super) fn check(steps: impl IntoIterator<Item = QueueStep>) {
-    let connection = in_memory();
+    check_on(&in_memory(), steps);
+}
+
+/// Runs all steps on this file.
+pub(super) fn check_on(connection: &Connection, steps: impl IntoIterator<Item = QueueStep>) {
     let origins = [("q", Some("q.dead")), ("q.dead", None)].map(|(name, dead)| Origin {
-        id: queue_id(&connection, name).expect("a queue"),
+        id: queue_id(connection, name).expect("a queue"),
         name: name.into(),
         dead_letter: dead.map(Into::into),
     });
     let mut pair = Pair {
-        connection: &connection,
+        connection,
         origins,
         model: Model {
             now: StoreTime(1_000_000_000_000),
@@ -353,7 +357,7 @@ pub(super) fn check(steps: impl IntoIterator<Item = QueueStep>) {
     };
     for step in steps {
         pair.take(step);
-        let turn = Turn::new(&connection, pair.model.now);
+        let turn = Turn::new(connection, pair.model.now);
         for (queue, origin) in pair.origins.iter().enumerate() {
             let found = depth(&turn, origin.id).expect("a depth");
             assert_eq!(found, pair.model.depth(queue));

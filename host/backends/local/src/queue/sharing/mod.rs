@@ -24,10 +24,15 @@ use rusqlite::{OptionalExtension, params};
 pub(super) use search::{LanePicks, charge, search};
 pub(super) use slot::{LaneRules, SharingSlot};
 use std::sync::Arc;
+use std::time::Duration;
 pub(super) use tables::create_rules;
 
 /// The maximum number of lanes that one receive makes due, and of those that it corrects.
 const MOST_LANES: usize = 1_000;
+/// The interval of noting that the lanes of a queue are in use.
+const NOTED_EVERY: Duration = Duration::from_hours(1);
+/// The time after which the lanes of a queue are deleted if no receive has used them.
+const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 
 /// The lanes of a priority in the order of the times from which they have messages.
 const BY_TIME: &str = "SELECT tenant, next_at FROM lanes INDEXED BY lanes_by_time
@@ -119,21 +124,73 @@ fn write(turn: &Turn<'_>, queue: QueueId, rules: &LaneRules) -> rusqlite::Result
     turn.connection
         .prepare_cached(
             "INSERT OR REPLACE INTO lane_rules
-                 (queue, by_group, attribute, pointer, first_priority, walked, walk_to)
-             VALUES (?1, ?2, ?3, ?4, ?5, 0,
-                     coalesce((SELECT max(seq) FROM entries WHERE queue = ?1), 0))",
+                 (queue, by_group, attribute, pointer, first_priority, walked, walk_to, used_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7)",
         )?
         .execute(params![
             queue,
             rules.by_group,
             attribute,
             pointer,
-            first_priority
+            first_priority,
+            last_row(turn)?,
+            turn.now
         ])
         .map(drop)
 }
 
-/// Deletes the rules and lanes of a queue without messages.
+/// Returns the last row that was ever given to a message.
+fn last_row(turn: &Turn<'_>) -> rusqlite::Result<i64> {
+    let last: Option<i64> = turn
+        .connection
+        .prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'entries'")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    Ok(last.unwrap_or_default())
+}
+
+/// Notes once an hour that the lanes of a queue are in use.
+fn note_use(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<()> {
+    turn.connection
+        .prepare_cached("UPDATE lane_rules SET used_at = ?2 WHERE queue = ?1 AND used_at < ?3")?
+        .execute(params![queue, turn.now, before(turn, NOTED_EVERY)])
+        .map(drop)
+}
+
+/// Deletes some lanes of a queue that no receive has shared out for a day, and at last its rules.
+/// Otherwise each new tenant would leave a lane in the file. A receive that shares messages out
+/// meanwhile finds that all messages are to be assigned anew.
+pub(super) fn forget_unused(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<()> {
+    let is_unused = turn
+        .connection
+        .prepare_cached("SELECT 1 FROM lane_rules WHERE queue = ?1 AND used_at < ?2")?
+        .exists(params![queue, before(turn, FORGOTTEN_AFTER)])?;
+    if !is_unused {
+        return Ok(());
+    }
+    let deleted = turn.connection.execute(
+        "DELETE FROM lanes WHERE (queue, priority, tenant) IN
+             (SELECT queue, priority, tenant FROM lanes WHERE queue = ?1 LIMIT ?2)",
+        params![queue, MOST_LANES as i64],
+    )?;
+    if deleted < MOST_LANES {
+        return forget(turn, queue);
+    }
+    turn.connection
+        .execute(
+            "UPDATE lane_rules SET walked = 0, walk_to = ?2 WHERE queue = ?1",
+            params![queue, last_row(turn)?],
+        )
+        .map(drop)
+}
+
+/// Returns the time that was this long ago.
+fn before(turn: &Turn<'_>, ago: Duration) -> StoreTime {
+    let ago_ms = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+    StoreTime(turn.now.0.saturating_sub(ago_ms))
+}
+
+/// Deletes the rules and lanes of a queue.
 pub(super) fn forget(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<()> {
     let delete = "DELETE FROM lane_rules WHERE queue = ?1";
     let known = turn
@@ -168,6 +225,7 @@ pub(super) fn prepare(
         turn.written.push((Arc::clone(slot), rules));
     }
     let mut stored = stored.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    note_use(turn, queue)?;
     let is_assigned = assign::step(turn, queue, &mut stored)?;
     let is_promoted = promote(turn, queue)?;
     Ok(QueueLanes {

@@ -2,7 +2,7 @@
 //! of the most urgent priority, of the lane that has paid least.
 
 use super::accounts::LaneAccounts;
-use super::{BY_TIME, LaneKey, MOST_LANES, QueueLanes, correct, tables};
+use super::{BY_TIME, LaneKey, MOST_LANES, QueueLanes, before, correct, tables};
 use crate::queue::deliver::{Candidate, Candidates, ELIGIBLE, candidate};
 use crate::queue::time::StoreTime;
 use crate::queue::turn::Turn;
@@ -130,9 +130,7 @@ impl LaneSearch<'_, '_> {
         let mut found = Vec::new();
         for priority in Priority::all() {
             if let Some(wait) = self.lanes.sharing.longest_wait(priority) {
-                let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-                let until = StoreTime(self.turn.now.0.saturating_sub(wait_ms));
-                let rows = self.waiting_since(priority, until)?;
+                let rows = self.waiting_since(priority, before(self.turn, wait))?;
                 found.extend(
                     rows.into_iter()
                         .map(|(at, seq, lane)| (at + wait, seq, lane)),

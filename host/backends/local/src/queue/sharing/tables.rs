@@ -11,8 +11,8 @@ use rusqlite::Connection;
 
 /// The rules by which a queue is shared out, as `LaneRules`. `first_priority` is the priority of a
 /// new message. The messages up to the row `walk_to` may be in lanes of earlier rules; those up to
-/// the row `walked` no longer are. Every file has this table, so that a look says whether a queue
-/// is shared out.
+/// the row `walked` no longer are. `used_at` is about the time of the last receive that shared
+/// messages out. Every file has this table, so that a look says whether a queue is shared out.
 const RULES: &str = "
     CREATE TABLE IF NOT EXISTS lane_rules (
         queue INTEGER PRIMARY KEY,
@@ -21,7 +21,8 @@ const RULES: &str = "
         pointer TEXT,
         first_priority INTEGER NOT NULL,
         walked INTEGER NOT NULL,
-        walk_to INTEGER NOT NULL
+        walk_to INTEGER NOT NULL,
+        used_at INTEGER NOT NULL
     );
 ";
 

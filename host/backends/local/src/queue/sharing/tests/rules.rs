@@ -218,13 +218,7 @@ fn newest_message_of_the_lane_goes_first_if_wanted() {
     };
     let answer = world.receive_by(&world.terms, ask);
     let sent: BTreeSet<_> = answer.messages.iter().map(|one| one.sent_at).collect();
-    let at = |seconds: u64| {
-        Some(
-            world
-                .turn()
-                .date(StoreTime(1_000_000) + SECOND * seconds as u32),
-        )
-    };
+    let at = |seconds: u32| Some(world.turn().date(StoreTime(1_000_000) + SECOND * seconds));
     assert_eq!(sent, BTreeSet::from([at(1), at(3)]));
 }
 
@@ -375,6 +369,49 @@ fn deleted_queue_forgets_its_rules() {
     queue_id(&world.connection, "q").unwrap();
     world.send("g", "", NOW);
     assert_eq!(world.bodies(1), ["g"]);
+}
+
+#[test]
+fn lanes_that_are_not_used_for_a_day_are_deleted() {
+    let mut world = SharedWorld::new(by_group());
+    let count = |world: &SharedWorld, table: &str| {
+        let count = format!("SELECT count(*) FROM {table}");
+        let count = world.connection.query_row(&count, [], |row| row.get(0));
+        count.unwrap()
+    };
+    for tenant in 0..1_500 {
+        world.send(&tenant.to_string(), "", NOW);
+    }
+    world.bodies(1);
+    world.bodies(1);
+    let plain = DeliveryTerms::default();
+    world.pass(23 * 3_600 * SECOND);
+    world.receive_by(&plain, Ask::PLAIN);
+    assert_eq!(count(&world, "lanes"), 1_500);
+    world.bodies(1);
+    world.pass(23 * 3_600 * SECOND);
+    world.receive_by(&plain, Ask::PLAIN);
+    assert_eq!(count(&world, "lanes"), 1_500, "they were in use");
+    world.pass(2 * 3_600 * SECOND);
+    world.receive_by(&plain, Ask::PLAIN);
+    assert_eq!(
+        (count(&world, "lanes"), count(&world, "lane_rules")),
+        (500, 1)
+    );
+    let mut bodies = world.bodies(100);
+    while bodies.len() < 1_499 {
+        bodies.extend(world.bodies(100));
+    }
+    world.pass(25 * 3_600 * SECOND);
+    for _ in 0..2 {
+        world.receive_by(&plain, Ask::PLAIN);
+    }
+    assert_eq!(
+        (count(&world, "lanes"), count(&world, "lane_rules")),
+        (0, 0)
+    );
+    world.pass(SECOND * 30);
+    assert_eq!(world.bodies(100).len(), 100);
 }
 
 #[test]
