@@ -3,8 +3,10 @@
 use super::*;
 use crate::queue::browse;
 use crate::queue::deliver::{self, NEXT_DUE};
+use crate::queue::settings::{self, QueueSettings, Redrive};
 use crate::queue::sharing::assign::UNRANKED;
 use crate::queue::sharing::{BY_TIME, FIRST_OF_LANE};
+use dispatcher_core::memory::{Budget, LEAST};
 use dispatcher_core::queue::GroupShare;
 use rusqlite::types::Null;
 use rusqlite::{StatementStatus, params_from_iter};
@@ -369,6 +371,105 @@ fn deleted_queue_forgets_its_rules() {
     queue_id(&world.connection, "q").unwrap();
     world.send("g", "", NOW);
     assert_eq!(world.bodies(1), ["g"]);
+}
+
+#[test]
+fn tenant_does_not_pay_for_a_message_without_room() {
+    let world = SharedWorld::new(by_group());
+    for tenant in ["a", "b", "a", "b"] {
+        world.send(tenant, "", NOW);
+    }
+    let sql = "UPDATE payloads SET body = ?1 WHERE body = 'b'";
+    let large = "b".repeat(usize::try_from(LEAST).unwrap());
+    world.connection.execute(sql, [large]).unwrap();
+    let terms = DeliveryTerms {
+        budget: Some(Budget::new(LEAST)),
+        ..world.terms.clone()
+    };
+    let ask = Ask {
+        max: 4,
+        ..Ask::PLAIN
+    };
+    assert_eq!(world.receive_by(&terms, ask).messages.len(), 1);
+    let pass = "SELECT pass FROM lanes WHERE tenant = ?1";
+    let pass = |tenant| -> i64 {
+        let mut find = world.connection.prepare(pass).unwrap();
+        find.query_row([tenant], |row| row.get(0)).unwrap()
+    };
+    let price = i64::try_from(by_group().price("a")).unwrap();
+    assert_eq!((pass("a"), pass("b")), (price, 0));
+}
+
+#[test]
+fn message_received_too_often_leaves_its_lane() {
+    let mut world = SharedWorld::new(by_group());
+    let settings = QueueSettings {
+        redrive: Some(Redrive {
+            most_receives: 1,
+            dead_letter_queue: "q.dead".into(),
+        }),
+        ..QueueSettings::default()
+    };
+    settings::write(&world.turn(), world.origin.id, &settings).unwrap();
+    for tenant in ["a", "a", "b"] {
+        world.send(tenant, "", NOW);
+    }
+    assert_eq!(world.bodies(2).len(), 2);
+    world.pass(30 * SECOND);
+    assert_eq!(world.bodies(9), ["a"]);
+    world.pass(30 * SECOND);
+    assert_eq!(world.bodies(9), [""; 0]);
+    assert_eq!(world.next_due(), None);
+}
+
+#[test]
+fn priority_may_be_in_the_body_and_may_be_missing() {
+    let world = SharedWorld::new(Sharing {
+        priority: Some(MessagePlace::Pointer("/p".into())),
+        ..Sharing::default()
+    });
+    for body in [r#"{"p":4}"#, "{", r#"{"p":"2"}"#] {
+        let item = OutgoingMessage {
+            body: body.into(),
+            ..OutgoingMessage::default()
+        };
+        send(&mut world.turn(), world.origin.id, &[item]).unwrap()[0]
+            .as_ref()
+            .unwrap();
+    }
+    world
+        .connection
+        .execute("DELETE FROM payloads WHERE body = '{'", [])
+        .unwrap();
+    assert_eq!(world.bodies(9), [r#"{"p":"2"}"#, "", r#"{"p":4}"#]);
+}
+
+#[test]
+fn sums_are_reduced_before_they_overflow() {
+    let world = SharedWorld::new(by_group());
+    for _ in 0..10 {
+        world.send("a", "", NOW);
+        world.send("b", "", NOW);
+    }
+    world.bodies(2);
+    for table in ["lanes", "lane_times"] {
+        let late = format!("UPDATE {table} SET pass = pass + (1 << 61)");
+        world.connection.execute(&late, []).unwrap();
+    }
+    assert_eq!(
+        counts(&world.bodies(8)),
+        BTreeMap::from([("a", 4), ("b", 4)])
+    );
+    let most = "SELECT max(pass) FROM lanes";
+    let most: i64 = world
+        .connection
+        .query_row(most, [], |row| row.get(0))
+        .unwrap();
+    assert!(most < 1 << 40, "{most}");
+    assert_eq!(
+        counts(&world.bodies(8)),
+        BTreeMap::from([("a", 4), ("b", 4)])
+    );
 }
 
 #[test]
