@@ -76,7 +76,7 @@ pub(super) fn claim(
     if lanes.is_none() {
         sharing::forget_unused(turn, queue)?;
     }
-    let source = Source {
+    let source = ReceiveSource {
         queue,
         ask,
         lanes: lanes.as_ref(),
@@ -114,14 +114,14 @@ pub(super) fn claim(
 }
 
 /// The queue of a receive.
-struct Source<'a> {
+struct ReceiveSource<'a> {
     queue: QueueId,
     ask: Ask,
     /// Its lanes, if the receive shares messages out.
     lanes: Option<&'a QueueLanes>,
 }
 
-impl Source<'_> {
+impl ReceiveSource<'_> {
     /// Whether messages of a group may overtake each other.
     fn is_unordered(&self) -> bool {
         self.lanes.is_some_and(|lanes| lanes.by_group)
@@ -140,7 +140,7 @@ impl Source<'_> {
 /// may not be delivered, and deletes those whose retention is over.
 fn deliverable(
     turn: &mut Turn<'_>,
-    source: &Source<'_>,
+    source: &ReceiveSource<'_>,
     rules: &Rules<'_>,
     retention: Option<Duration>,
     claimed: &mut ClaimedMessages,

@@ -74,8 +74,10 @@ pub(super) const MEMBERS: &str = candidates!(
 );
 /// A message, unless it waits behind the first of its group and groups are kept in order.
 pub(super) const ELIGIBLE: &str = candidates!("", "e.seq = ?1 AND (?2 OR e.head = 1)");
-/// One message without its body.
-const READ_HEAD: &str = "SELECT e.seq, p.id, '', coalesce(e.attributes, p.attributes),
+/// One message, without its body if that has more than so many bytes.
+const READ_WITHIN: &str = "SELECT e.seq, p.id,
+            CASE WHEN octet_length(p.body) <= ?2 THEN p.body ELSE '' END,
+            coalesce(e.attributes, p.attributes),
             e.receive_count, e.sent_at, e.first_received_at, e.message_group,
             coalesce(e.system, p.system)
      FROM entries e LEFT JOIN payloads p ON p.seq = coalesce(e.payload, e.seq) WHERE e.seq = ?1";
@@ -542,10 +544,11 @@ pub(super) fn look_at(turn: &Turn<'_>, seq: i64, name: &str) -> rusqlite::Result
     read.query_row(params![seq], |row| Ok(message(turn, row, name)?.0))
 }
 
-/// Reads a waiting message without its body.
-pub(super) fn look_at_head(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<Message> {
-    let mut read = turn.connection.prepare_cached(READ_HEAD)?;
-    read.query_row(params![seq], |row| Ok(message(turn, row, "")?.0))
+/// Reads a waiting message, without its body if that has more than `longest` bytes.
+pub(super) fn look_within(turn: &Turn<'_>, seq: i64, longest: u64) -> rusqlite::Result<Message> {
+    let longest = i64::try_from(longest).unwrap_or(i64::MAX);
+    let mut read = turn.connection.prepare_cached(READ_WITHIN)?;
+    read.query_row(params![seq, longest], |row| Ok(message(turn, row, "")?.0))
 }
 
 /// Returns the message of a valid delivery, as its receive returned it to an SQS client.

@@ -1,10 +1,11 @@
 //! The embedded queue: one SQLite file, safe for several processes at once. All of its SQL is here;
 //! other backends are not used.
 //!
-//! `schema` defines the file. `deliver`, `claim`, `settle` and `look` are the steps on it; they take `now`
-//! (`turn`), a moment of the store's own time (`time`). `writer` is the thread that runs them, many
-//! in one transaction. `work` passes calls to it, `lines` holds the receives that wait for
-//! messages, and `notifier` wakes other processes.
+//! `schema` defines the file. `deliver`, `claim`, `settle` and `look` are the steps on it; they take
+//! `now` (`turn`), a moment of the store's own time (`time`). `sharing` chooses messages by tenant
+//! and priority. `writer` is the thread that runs the steps, many in one transaction. `work` passes
+//! calls to it, `lines` holds the receives that wait for messages, and `notifier` wakes other
+//! processes.
 //!
 //! More than the port offers, for servers that share the file with others: `service` is the entry;
 //! `settings`, `declare`, `registry`, `sending`, `holding`, `carry` and `moves` are its operations.

@@ -1,7 +1,7 @@
 //! Values that the core operations share: the state of one transaction, and the name of a delivery.
 //! `now` and the connection are arguments of the core, which begins no transaction.
 
-use super::sharing::{LaneRules, SharingSlot};
+use super::sharing::{AssignmentRules, SharingSlot};
 use super::time::StoreTime;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Receipt;
@@ -27,7 +27,7 @@ pub(super) struct Turn<'a> {
     /// the name.
     pub deleted: BTreeSet<QueueId>,
     /// The rules that are in the file once the transaction is committed, and who has set them.
-    pub written: Vec<(Arc<SharingSlot>, LaneRules)>,
+    pub written: Vec<(Arc<SharingSlot>, AssignmentRules)>,
 }
 
 impl<'a> Turn<'a> {

@@ -1,8 +1,8 @@
 //! Puts messages into their lanes: those that no receive has read since they were sent, and those
 //! that waited when the rules changed. Pure steps on a connection.
 
-use super::{FileRules, LaneRules};
-use crate::queue::deliver::{look_at, look_at_head};
+use super::{AssignmentRules, FileRules};
+use crate::queue::deliver::look_within;
 use crate::queue::turn::{QueueId, Turn};
 use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::queue::sharing::Priority;
@@ -10,7 +10,8 @@ use rusqlite::params;
 
 /// The maximum number of messages that one receive assigns.
 const AT_ONCE: usize = 1_000;
-/// The number of bytes of messages after which it stops.
+/// The number of bytes of messages after which it stops. It does not read a longer body: the
+/// message does not count as received yet, so it would be read again by each process that it kills.
 const BYTES: u64 = 8 << 20;
 /// The maximum number of rows that one receive walks past, those of other queues included.
 const ROWS: usize = 10_000;
@@ -24,7 +25,7 @@ const WALK: &str = "SELECT seq, head, message_group, queue = ?1 FROM entries NOT
      WHERE seq > ?2 AND seq <= ?3 ORDER BY seq LIMIT ?4";
 
 /// A message to assign.
-struct UnassignedRow {
+struct MessageRow {
     seq: i64,
     is_head: bool,
     group: Option<String>,
@@ -36,11 +37,11 @@ pub(super) fn step(
     queue: QueueId,
     stored: &mut FileRules,
 ) -> rusqlite::Result<bool> {
-    let unranked: Vec<UnassignedRow> = turn
+    let unranked: Vec<MessageRow> = turn
         .connection
         .prepare_cached(UNRANKED)?
         .query_map(params![queue, AT_ONCE as i64], |row| {
-            Ok(UnassignedRow {
+            Ok(MessageRow {
                 seq: row.get(0)?,
                 is_head: row.get(1)?,
                 group: row.get(2)?,
@@ -82,7 +83,7 @@ fn walk(
     queue: QueueId,
     stored: &FileRules,
     most: usize,
-) -> rusqlite::Result<(Vec<UnassignedRow>, i64)> {
+) -> rusqlite::Result<(Vec<MessageRow>, i64)> {
     let mut found = Vec::new();
     let mut find = turn.connection.prepare_cached(WALK)?;
     let bounds = params![queue, stored.walked, stored.walk_to, ROWS as i64];
@@ -92,7 +93,7 @@ fn walk(
         seen += 1;
         let seq = row.get(0)?;
         if row.get(3)? {
-            found.push(UnassignedRow {
+            found.push(MessageRow {
                 seq,
                 is_head: row.get(1)?,
                 group: row.get(2)?,
@@ -106,16 +107,17 @@ fn walk(
 }
 
 /// Puts a message into its lane. Returns the number of bytes that were read.
-fn assign(turn: &Turn<'_>, rules: &LaneRules, row: &UnassignedRow) -> rusqlite::Result<u64> {
+fn assign(turn: &Turn<'_>, rules: &AssignmentRules, row: &MessageRow) -> rusqlite::Result<u64> {
     let counts = rules.by_group || row.is_head;
     let (priority, bytes) = match &rules.priority {
         _ if !counts => (None, 0),
         None => (Some(Priority::default()), 0),
         Some(place) => {
-            let message = match place {
-                MessagePlace::Attribute(_) => look_at_head(turn, row.seq)?,
-                MessagePlace::Pointer(_) => look_at(turn, row.seq, "")?,
+            let longest = match place {
+                MessagePlace::Attribute(_) => 0,
+                MessagePlace::Pointer(_) => BYTES,
             };
+            let message = look_within(turn, row.seq, longest)?;
             (Some(Priority::of(place, &message)), message.held_bytes())
         }
     };

@@ -22,7 +22,7 @@ use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::queue::sharing::{MOST_COUNTED, Priority, Sharing, TenantBacklog};
 use rusqlite::{OptionalExtension, params};
 pub(super) use search::{LanePicks, charge, search};
-pub(super) use slot::{LaneRules, SharingSlot};
+pub(super) use slot::{AssignmentRules, SharingSlot};
 use std::sync::Arc;
 use std::time::Duration;
 pub(super) use tables::create_rules;
@@ -50,7 +50,7 @@ const BACKLOG: &str = "SELECT count(*), min(visible_at) FROM
 #[derive(Debug)]
 pub(super) struct FileRules {
     /// The rules.
-    pub rules: LaneRules,
+    pub rules: AssignmentRules,
     /// The row up to which the messages that waited when the rules changed are in their lanes.
     walked: i64,
     /// The last row of these messages.
@@ -90,7 +90,7 @@ fn read(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<FileRules>> 
         let pointer: Option<String> = row.get(2)?;
         let attribute = attribute.map(MessagePlace::Attribute);
         Ok(FileRules {
-            rules: LaneRules {
+            rules: AssignmentRules {
                 by_group: row.get(0)?,
                 priority: attribute.or_else(|| pointer.map(MessagePlace::Pointer)),
             },
@@ -110,7 +110,7 @@ pub(super) fn is_by_group(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<b
 }
 
 /// Writes the rules of a queue. All messages that wait are then assigned anew.
-fn write(turn: &Turn<'_>, queue: QueueId, rules: &LaneRules) -> rusqlite::Result<()> {
+fn write(turn: &Turn<'_>, queue: QueueId, rules: &AssignmentRules) -> rusqlite::Result<()> {
     tables::create_lanes(turn.connection)?;
     let (attribute, pointer) = match &rules.priority {
         Some(MessagePlace::Attribute(name)) => (Some(name), None),
@@ -214,7 +214,7 @@ pub(super) fn prepare(
     slot: &Arc<SharingSlot>,
     sharing: Arc<Sharing>,
 ) -> rusqlite::Result<QueueLanes> {
-    let rules = LaneRules::of(&sharing);
+    let rules = AssignmentRules::of(&sharing);
     let mut stored = read(turn, queue)?;
     let is_other = stored.as_ref().is_none_or(|stored| stored.rules != rules);
     if is_other && (stored.is_none() || !slot.has_written(&rules)) {
@@ -304,7 +304,7 @@ pub(super) fn next_due(
     slot: &SharingSlot,
     sharing: &Sharing,
 ) -> rusqlite::Result<Option<StoreTime>> {
-    let rules = LaneRules::of(sharing);
+    let rules = AssignmentRules::of(sharing);
     let Some(stored) = read(turn, queue)? else {
         return Ok(Some(turn.now));
     };
@@ -355,11 +355,12 @@ pub(super) fn backlogs(
     for tenant in tenants {
         let (mut waiting, mut first) = (0, None);
         for priority in 0..=Priority::all().count() as i64 {
-            let most = MOST_COUNTED - waiting;
+            // At least one is read, for its time.
+            let most = (MOST_COUNTED - waiting).max(1);
             let key = params![queue, priority, tenant, turn.now, most as i64];
             let (more, at): (i64, Option<StoreTime>) =
                 count.query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))?;
-            waiting += u64::try_from(more).unwrap_or(0);
+            waiting = MOST_COUNTED.min(waiting + u64::try_from(more).unwrap_or(0));
             first = first.into_iter().chain(at).min();
         }
         backlogs.push(TenantBacklog {

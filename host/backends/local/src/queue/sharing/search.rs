@@ -8,7 +8,7 @@ use crate::queue::time::StoreTime;
 use crate::queue::turn::Turn;
 use dispatcher_core::queue::Ask;
 use dispatcher_core::queue::sharing::Priority;
-use rusqlite::{OptionalExtension, Row, Rows, params};
+use rusqlite::{OptionalExtension, Rows, params};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 
@@ -140,7 +140,6 @@ impl LaneSearch<'_, '_> {
         found.sort();
         for (_, seq, lane) in found {
             if self.has_room() {
-                // A lane pays from its sum in the file.
                 let stored = self.stored_pass(&lane)?;
                 self.pick(seq, &lane, stored, true)?;
             }
@@ -164,8 +163,9 @@ impl LaneSearch<'_, '_> {
         let mut found = Vec::new();
         while found.len() < self.ask.max && self.has_room() {
             let known = first.peek().map(|Reverse((at, _, _))| *at);
-            let is_next = |(_, at): &mut (LaneKey, i64)| known.is_none_or(|known| *at <= known);
-            if let Some((lane, stored)) = next.take_if(is_next) {
+            if let Some((lane, stored)) =
+                next.take_if(|(_, at)| known.is_none_or(|known| *at <= known))
+            {
                 next = self.next_lane(&mut rows, priority)?;
                 let mut cursor = LaneCursor::new(lane, stored, false);
                 match cursor.next(self, until)? {
@@ -196,10 +196,9 @@ impl LaneSearch<'_, '_> {
         let mut first: BinaryHeap<Reverse<(i64, usize)>> = BinaryHeap::new();
         while self.has_room() {
             let known = first.peek().map(|Reverse((sum, _))| *sum);
-            let is_next = |(lane, stored): &mut (LaneKey, i64)| {
+            if let Some((lane, stored)) = next.take_if(|(lane, stored)| {
                 known.is_none_or(|known| self.accounts.sum(lane, *stored) < known)
-            };
-            if let Some((lane, stored)) = next.take_if(is_next) {
+            }) {
                 next = self.next_lane(&mut rows, priority)?;
                 let sum = self.accounts.sum(&lane, stored);
                 first.push(Reverse((sum, cursors.len())));
@@ -330,7 +329,6 @@ impl LaneCursor {
     ) -> rusqlite::Result<Option<(i64, i64)>> {
         if self.rows.is_empty() && self.most > 0 {
             let sql = if self.newest_first { NEWEST } else { OLDEST };
-            let place = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
             let LaneKey { priority, tenant } = &self.lane;
             let (at, seq) = self.last;
             let queue = search.lanes.queue;
@@ -340,7 +338,7 @@ impl LaneCursor {
                 .prepare_cached(sql)?
                 .query_map(
                     params![queue, priority.number(), tenant, until, at, seq, self.most],
-                    place,
+                    |row| Ok((row.get(0)?, row.get(1)?)),
                 )?
                 .collect::<rusqlite::Result<_>>()?;
             let is_end = (self.rows.len() as i64) < self.most;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 /// The part of the rules that decides the lanes of messages. It is in the file, for all processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::queue) struct LaneRules {
+pub(in crate::queue) struct AssignmentRules {
     /// Whether each message group is a tenant, and groups are not kept in order.
     pub by_group: bool,
     /// The place in messages that names their priority.
     pub priority: Option<MessagePlace>,
 }
 
-impl LaneRules {
+impl AssignmentRules {
     /// Returns the part of these rules.
     pub(super) fn of(sharing: &Sharing) -> Self {
         Self {
@@ -34,7 +34,7 @@ pub(in crate::queue) struct SharingSlot {
 struct SlotState {
     sharing: Option<Arc<Sharing>>,
     /// The last rules that this process has written to the file.
-    written: Option<LaneRules>,
+    written: Option<AssignmentRules>,
 }
 
 impl SharingSlot {
@@ -54,12 +54,12 @@ impl SharingSlot {
     }
 
     /// Whether this process has written these rules to the file since it got them.
-    pub(super) fn has_written(&self, rules: &LaneRules) -> bool {
+    pub(super) fn has_written(&self, rules: &AssignmentRules) -> bool {
         self.state.lock().written.as_ref() == Some(rules)
     }
 
     /// Notes that these rules were committed to the file.
-    pub(in crate::queue) fn note_written(&self, rules: LaneRules) {
+    pub(in crate::queue) fn note_written(&self, rules: AssignmentRules) {
         self.state.lock().written = Some(rules);
     }
 }

@@ -9,7 +9,7 @@
 use crate::queue::schema::create;
 use rusqlite::Connection;
 
-/// The rules by which a queue is shared out, as `LaneRules`. `first_priority` is the priority of a
+/// The rules by which a queue is shared out, as `AssignmentRules`. `first_priority` is the priority of a
 /// new message. The messages up to the row `walk_to` may be in lanes of earlier rules; those up to
 /// the row `walked` no longer are. `used_at` is about the time of the last receive that shared
 /// messages out. Every file has this table, so that a look says whether a queue is shared out.
