@@ -286,6 +286,24 @@ fn waiting_messages_are_shared_out_when_the_rules_change() {
 }
 
 #[test]
+fn first_of_a_group_alone_is_delivered_while_lanes_are_of_earlier_rules() {
+    let parked = ["a", "b"].map(str::to_owned);
+    let world = SharedWorld::new(Sharing {
+        parked: BTreeSet::from(parked),
+        ..by_group()
+    });
+    for number in 0..2_100 {
+        world.send(["a", "b"][number % 2], "", NOW);
+    }
+    for _ in 0..3 {
+        assert_eq!(world.bodies(9), [""; 0]);
+    }
+    world.share(by_priority());
+    let taken: Vec<String> = (0..4).flat_map(|_| world.bodies(9)).collect();
+    assert_eq!(taken, ["a", "b"]);
+}
+
+#[test]
 fn process_without_rules_keeps_groups_in_order() {
     let world = SharedWorld::new(by_group());
     for priority in ["1", "2", "3"] {
