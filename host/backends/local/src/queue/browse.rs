@@ -123,13 +123,14 @@ pub(super) fn row_of(after: Option<&BrowseCursor>) -> Option<i64> {
     after.map_or(Some(0), |cursor| cursor.0.parse().ok())
 }
 
-/// Takes the chosen messages that wait. Skips a message while another one of its group is in
-/// flight.
+/// Takes the chosen messages that wait. If groups are kept in order, skips a message while another
+/// one of its group is in flight.
 pub(super) fn take_chosen(
     turn: &mut Turn<'_>,
     queue: QueueId,
     chosen: &[Receipt],
     visibility: Duration,
+    in_order: bool,
 ) -> rusqlite::Result<Vec<LocalDelivery>> {
     let mut taken = Vec::with_capacity(chosen.len());
     let mut groups: HashMap<String, bool> = HashMap::new();
@@ -150,7 +151,7 @@ pub(super) fn take_chosen(
         if let Some(group) = group {
             let is_free = match groups.get(&group) {
                 Some(free) => *free,
-                None => !is_busy(turn, queue, &group)?,
+                None => !in_order || !is_busy(turn, queue, &group)?,
             };
             groups.insert(group, is_free);
             if !is_free {
@@ -278,7 +279,7 @@ mod tests {
         let of_other = find(&turn, (other, "local:q"), id, 0).unwrap();
         assert!(matches!(of_other, Search::Ended));
         let chosen = [all[1].receipt.clone()];
-        take_chosen(&mut turn, queue, &chosen, Duration::from_secs(60)).unwrap();
+        take_chosen(&mut turn, queue, &chosen, Duration::from_secs(60), true).unwrap();
         let held = find(&turn, (queue, "local:q"), id, 0).unwrap();
         assert!(matches!(held, Search::Ended), "it is held");
     }
@@ -292,7 +293,9 @@ mod tests {
         let chosen = [all[1].receipt.clone()];
         let hour = Duration::from_secs(3_600);
         assert_eq!(
-            take_chosen(&mut turn, queue, &chosen, hour).unwrap().len(),
+            take_chosen(&mut turn, queue, &chosen, hour, true)
+                .unwrap()
+                .len(),
             1
         );
         let step = purge(&mut turn, queue).unwrap();

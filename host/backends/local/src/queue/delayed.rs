@@ -86,7 +86,7 @@ fn remove_one(turn: &mut Turn<'_>, which: &str, queue: &str, id: &str) -> rusqli
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::{deliver, look, schema};
+    use crate::queue::{claim, deliver, look, schema};
     use dispatcher_core::message::Attribute;
     use dispatcher_core::queue::Ask;
     use std::time::Duration;
@@ -146,7 +146,7 @@ mod tests {
             wait: Duration::ZERO,
             ..Ask::PLAIN
         };
-        let received = deliver::receive(&mut turn, queue, "local:q", ask).unwrap();
+        let received = claim::receive(&mut turn, queue, "local:q", ask).unwrap();
         assert_eq!(received.messages.len(), 1);
         assert_eq!(received.messages[0].body, "second");
     }

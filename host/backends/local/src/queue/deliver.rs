@@ -2,17 +2,15 @@
 //! argument. Independent of threads and transactions.
 
 use super::content::content;
-use super::groups::set_head;
-use super::refusal::{RefusedMessage, Rules};
 use super::schema;
-use super::settings;
-use super::settle::remove;
+use super::sharing::{self, LanePicks, QueueLanes, SharingSlot};
 use super::time::StoreTime;
 use super::turn::{LocalDelivery, QueueId, Turn};
-use dispatcher_core::memory::{Budget, HeldBytes};
+use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{
     Attribute, ContentError, Message, OutgoingMessage, Receipt, TRACE_HEADER,
 };
+use dispatcher_core::queue::sharing::Sharing;
 use dispatcher_core::queue::{Ask, GroupShare, ItemError};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeSet;
@@ -31,10 +29,6 @@ const MOST_COUNTED: usize = 50;
 /// back with a message that failed, or its holder dies, it is next received as the first of its
 /// group.
 const ENOUGH_RECEIVES: u32 = 3;
-
-/// The number of messages after which a receive stops moving messages away; the last look may
-/// exceed it. Other callers wait meanwhile, and a lowered limit may affect a million messages.
-const MOST_MOVED: usize = 100;
 
 /// Selects the columns of an entry that decide whether it is delivered. The size is known without
 /// reading the content.
@@ -78,6 +72,15 @@ pub(super) const MEMBERS: &str = candidates!(
     "",
     "e.queue = ?1 AND e.message_group = ?2 ORDER BY e.seq LIMIT ?3"
 );
+/// A message, unless it waits behind the first of its group and groups are kept in order.
+pub(super) const ELIGIBLE: &str = candidates!("", "e.seq = ?1 AND (?2 OR e.head = 1)");
+/// One message, without its body if that has more than so many bytes.
+const READ_WITHIN: &str = "SELECT e.seq, p.id,
+            CASE WHEN octet_length(p.body) <= ?2 THEN p.body ELSE '' END,
+            coalesce(e.attributes, p.attributes),
+            e.receive_count, e.sent_at, e.first_received_at, e.message_group,
+            coalesce(e.system, p.system)
+     FROM entries e LEFT JOIN payloads p ON p.seq = coalesce(e.payload, e.seq) WHERE e.seq = ?1";
 /// One message with its content.
 pub(super) const READ_ONE: &str =
     "SELECT e.seq, p.id, p.body, coalesce(e.attributes, p.attributes),
@@ -210,7 +213,7 @@ pub(super) fn insert(turn: &mut Turn<'_>, new: &NewEntry<'_>) -> rusqlite::Resul
             moved.map(|moved| moved.system),
         ])?;
     let seq = turn.connection.last_insert_rowid();
-    if head {
+    if head || sharing::is_by_group(turn, new.queue)? {
         turn.stirred.insert(new.queue);
     }
     Ok(seq)
@@ -260,7 +263,8 @@ impl Candidate {
     }
 }
 
-fn candidate(row: &Row<'_>) -> rusqlite::Result<Candidate> {
+/// Reads a row of a query for candidates.
+pub(super) fn candidate(row: &Row<'_>) -> rusqlite::Result<Candidate> {
     Ok(Candidate {
         seq: row.get(0)?,
         group: row.get(1)?,
@@ -289,148 +293,14 @@ pub(super) struct DeliveryTerms {
     /// another incarnation delivers nothing to it. Receives in earlier queues count for such a
     /// client.
     pub client_of: Option<u32>,
+    /// The rules by which messages are shared out.
+    pub sharing: Option<Arc<SharingSlot>>,
 }
 
-/// A message that was taken for delivery and is not read yet.
-#[derive(Debug)]
-pub(super) struct Claim {
-    delivery: LocalDelivery,
-    held: Option<HeldBytes>,
-}
-
-/// The messages that a receive takes, and those that it moved away.
-#[derive(Debug, Default)]
-pub(super) struct ClaimedMessages {
-    /// The taken messages, in order.
-    pub claims: Vec<Claim>,
-    /// Whether nothing more can be received from the queue.
-    pub drained: bool,
-    /// The bytes of the next message, if the budget has no room for them.
-    pub short_of: Option<u64>,
-    /// The messages that were not delivered.
-    pub refused: Vec<RefusedMessage>,
-    /// Whether the caller's queue was deleted. A new one of the same name may exist.
-    pub is_deleted: bool,
-}
-
-/// Takes up to `ask.max` messages without reading them, so that they count as received before
-/// anything is read. The order is that of `Candidate::place`, or by age if `ask.newest_first` is
-/// set. Messages that may not be delivered are moved away, about a hundred at a time; the queue may
-/// then have more messages than were found, as `next_due` shows. The caller handles `ask.wait`.
-pub(super) fn claim(
-    turn: &mut Turn<'_>,
-    queue: QueueId,
-    name: &str,
-    ask: Ask,
-    terms: &DeliveryTerms,
-) -> rusqlite::Result<ClaimedMessages> {
-    let set = settings::of_delivery(turn, queue)?;
-    let rules = Rules {
-        redrive: set.redrive,
-        name: name.strip_prefix("local:").unwrap_or(name),
-        terms,
-    };
-    let mut claimed = ClaimedMessages::default();
-    let client_of = terms.client_of;
-    if client_of.is_some_and(|known| known != set.incarnation) {
-        claimed.is_deleted = true;
-        return Ok(claimed);
-    }
-    let mut dropped = 0;
-    let good = loop {
-        let mut found = find(turn, queue, ask, rules.following())?;
-        claimed.drained = found.all;
-        let old = drop_old(turn, queue, set.retention, &mut found)?;
-        dropped += old;
-        if old > 0 && dropped < MOST_MOVED {
-            continue;
-        }
-        let (spent, good): (Vec<_>, Vec<_>) = found
-            .candidates
-            .into_iter()
-            .map(|candidate| (rules.refusal(&candidate), candidate))
-            .partition(|(refusal, _)| refusal.is_some());
-        let mut good: Vec<Candidate> = good.into_iter().map(|(_, good)| good).collect();
-        if spent.is_empty() {
-            break good;
-        }
-        if claimed.refused.len() >= MOST_MOVED {
-            // A message must not overtake earlier ones of its group.
-            good.retain(|one| {
-                !one.group.as_ref().is_some_and(|group: &String| {
-                    spent
-                        .iter()
-                        .any(|(_, one)| one.group.as_ref() == Some(group))
-                })
-            });
-            break good;
-        }
-        for (refusal, candidate) in spent {
-            if let Some(refusal) = refusal {
-                let refused = rules.refuse(turn, queue, &candidate, refusal)?;
-                claimed.refused.push(refused);
-            }
-        }
-    };
-    let mut groups: Vec<String> = Vec::new();
-    for candidate in good {
-        let Some(held) = hold(&candidate, terms, ask.overdraw && claimed.claims.is_empty()) else {
-            claimed.short_of = Some(candidate.bytes);
-            break;
-        };
-        let count = i64::from(candidate.receives) + 1;
-        take(turn, candidate.seq, count, ask.visibility)?;
-        claimed.claims.push(Claim {
-            delivery: LocalDelivery {
-                seq: candidate.seq,
-                count,
-            },
-            held,
-        });
-        groups.extend(candidate.group.filter(|group| groups.last() != Some(group)));
-    }
-    for group in groups {
-        set_head(turn, queue, &group)?;
-    }
-    let is_all = claimed.refused.len() < MOST_MOVED && dropped < MOST_MOVED;
-    claimed.drained &= is_all && claimed.short_of.is_none();
-    Ok(claimed)
-}
-
-/// Deletes the found messages whose retention is over. Returns how many.
-fn drop_old(
-    turn: &mut Turn<'_>,
-    queue: QueueId,
-    retention: Option<Duration>,
-    found: &mut Candidates,
-) -> rusqlite::Result<usize> {
-    let Some(kept) = retention else {
-        return Ok(0);
-    };
-    let now = turn.now;
-    let candidates = std::mem::take(&mut found.candidates);
-    let (old, young): (Vec<_>, Vec<_>) = candidates
-        .into_iter()
-        .partition(|one| one.is_older_than(kept, now));
-    for one in &old {
-        remove(turn, queue, one.seq, one.group.as_deref())?;
-    }
-    found.candidates = young;
-    Ok(old.len())
-}
-
-/// Reserves the bytes of a message if there is a budget. Returns `None` if it has no room for them.
-#[allow(
-    clippy::option_option,
-    reason = "no bytes to hold is not the same as none free"
-)]
-fn hold(candidate: &Candidate, terms: &DeliveryTerms, overdraw: bool) -> Option<Option<HeldBytes>> {
-    let Some(budget) = &terms.budget else {
-        return Some(None);
-    };
-    match budget.try_take(candidate.bytes) {
-        None if overdraw => budget.overdraw(candidate.bytes).map(Some),
-        held => held.map(Some),
+impl DeliveryTerms {
+    /// Returns the rules by which messages are shared out now, if they change the delivery.
+    pub(super) fn sharing(&self) -> Option<Arc<Sharing>> {
+        self.sharing.as_ref()?.sharing()
     }
 }
 
@@ -451,51 +321,6 @@ pub(super) fn take(
         .map(drop)
 }
 
-/// Reads the messages that were taken. Leaves out those that another process has deleted meanwhile.
-pub(super) fn load(
-    turn: &Turn<'_>,
-    claimed: ClaimedMessages,
-    name: &str,
-    terms: &DeliveryTerms,
-) -> rusqlite::Result<(Vec<Message>, Vec<HeldBytes>)> {
-    let mut messages = Vec::with_capacity(claimed.claims.len());
-    let mut held = Vec::new();
-    let mut find = turn.connection.prepare_cached(READ_ONE)?;
-    for claim in claimed.claims {
-        let row = params![claim.delivery.seq];
-        let found = find.query_row(row, |row| message(turn, row, name));
-        let Some((mut one, before)) = found.optional()? else {
-            continue;
-        };
-        one.receipt = claim.delivery.receipt();
-        one.receive_count = u32::try_from(claim.delivery.count).unwrap_or(u32::MAX);
-        if terms.client_of.is_some() {
-            one.receive_count += before;
-        }
-        messages.push(one);
-        held.extend(claim.held);
-    }
-    Ok((messages, held))
-}
-
-/// Takes and reads messages in one transaction.
-#[cfg(any(test, fuzzing))]
-pub(super) fn receive(
-    turn: &mut Turn<'_>,
-    queue: QueueId,
-    name: &str,
-    ask: Ask,
-) -> rusqlite::Result<dispatcher_core::queue::ReceivedMessages> {
-    let claimed = claim(turn, queue, name, ask, &DeliveryTerms::default())?;
-    let drained = claimed.drained;
-    let (messages, _) = load(turn, claimed, name, &DeliveryTerms::default())?;
-    Ok(dispatcher_core::queue::ReceivedMessages {
-        messages,
-        drained,
-        ..Default::default()
-    })
-}
-
 /// The messages that a receive would take.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
@@ -503,6 +328,8 @@ pub(super) struct Candidates {
     pub candidates: Vec<Candidate>,
     /// Whether nothing more can be received once these are taken.
     pub all: bool,
+    /// The lanes of the messages, if the receive shares messages out.
+    pub picks: Option<LanePicks>,
 }
 
 /// The messages that a receive with `GroupShare::Spread` may bring behind others of their groups.
@@ -581,8 +408,43 @@ pub(super) fn find(
     ask: Ask,
     following: GroupFollowers,
 ) -> rusqlite::Result<Candidates> {
-    let ready = ready(turn, queue, ask)?;
-    let all = ready.len() < ask.max;
+    let candidates = ready(turn, queue, ask)?;
+    let all = candidates.len() < ask.max;
+    let ready = Candidates {
+        candidates,
+        all,
+        picks: None,
+    };
+    follow(turn, queue, ask, following, ready)
+}
+
+/// Returns the messages that a receive would take from these lanes, in its order.
+pub(super) fn find_shared(
+    turn: &Turn<'_>,
+    lanes: &QueueLanes,
+    ask: Ask,
+    following: GroupFollowers,
+) -> rusqlite::Result<Candidates> {
+    let ready = sharing::search(turn, lanes, ask)?;
+    if lanes.by_group {
+        return Ok(ready);
+    }
+    follow(turn, lanes.queue, ask, following, ready)
+}
+
+/// Adds to the first messages of groups those that may come behind them.
+fn follow(
+    turn: &Turn<'_>,
+    queue: QueueId,
+    ask: Ask,
+    following: GroupFollowers,
+    ready: Candidates,
+) -> rusqlite::Result<Candidates> {
+    let Candidates {
+        candidates: ready,
+        all,
+        picks,
+    } = ready;
     let spare = match (ask.groups, ask.max.saturating_sub(ready.len())) {
         (GroupShare::Spread(beyond), spare @ 1..) if !ask.newest_first => {
             following.most(spare + beyond)
@@ -602,8 +464,11 @@ pub(super) fn find(
     }
     if ask.groups == GroupShare::Fill {
         let candidates: Vec<_> = sets.into_iter().flatten().take(ask.max).collect();
-        let all = candidates.len() < ask.max;
-        return Ok(Candidates { candidates, all });
+        return Ok(Candidates {
+            all: all && candidates.len() < ask.max,
+            candidates,
+            picks,
+        });
     }
     // One message of each group comes first; the remaining places go to the first groups.
     let mut spare = spare;
@@ -615,6 +480,7 @@ pub(super) fn find(
     Ok(Candidates {
         candidates: sets.into_iter().flatten().collect(),
         all,
+        picks,
     })
 }
 
@@ -635,7 +501,11 @@ fn members(
 }
 
 /// Reads a message, and its number of receives in queues whose redrive policies moved it on.
-fn message(turn: &Turn<'_>, row: &Row<'_>, name: &str) -> rusqlite::Result<(Message, u32)> {
+pub(super) fn message(
+    turn: &Turn<'_>,
+    row: &Row<'_>,
+    name: &str,
+) -> rusqlite::Result<(Message, u32)> {
     let mut content = content(row, row.get(0)?, [1, 2, 3, 8])?;
     let before = take_received_before(&mut content.system);
     let message = Message {
@@ -672,6 +542,13 @@ pub(super) fn take_received_before(system: &mut Vec<(String, String)>) -> u32 {
 pub(super) fn look_at(turn: &Turn<'_>, seq: i64, name: &str) -> rusqlite::Result<Message> {
     let mut read = turn.connection.prepare_cached(READ_ONE)?;
     read.query_row(params![seq], |row| Ok(message(turn, row, name)?.0))
+}
+
+/// Reads a waiting message, without its body if that has more than `longest` bytes.
+pub(super) fn look_within(turn: &Turn<'_>, seq: i64, longest: u64) -> rusqlite::Result<Message> {
+    let longest = i64::try_from(longest).unwrap_or(i64::MAX);
+    let mut read = turn.connection.prepare_cached(READ_WITHIN)?;
+    read.query_row(params![seq, longest], |row| Ok(message(turn, row, "")?.0))
 }
 
 /// Returns the message of a valid delivery, as its receive returned it to an SQS client.

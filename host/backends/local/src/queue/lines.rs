@@ -1,9 +1,11 @@
 //! The waiting receives: one line per queue, served in order. Contains no SQL.
 
 use super::deliver::DeliveryTerms;
+use super::sharing::SharingSlot;
 use super::time::StoreTime;
 use super::turn::QueueId;
 use dispatcher_core::clock::BootInstant;
+use dispatcher_core::queue::sharing::Sharing;
 use dispatcher_core::queue::{Ask, QueueError, ReceivedMessages};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -105,15 +107,38 @@ impl WaitingReceives {
         });
     }
 
-    /// Takes the first call for a queue whose caller has not given up.
-    pub(super) fn pop(&mut self, queue: QueueId) -> Option<WaitingReceive> {
+    /// Takes the first call for a queue whose caller has not given up, and whose rules are not
+    /// among these.
+    pub(super) fn pop(
+        &mut self,
+        queue: QueueId,
+        passed_over: &[Option<Arc<Sharing>>],
+    ) -> Option<WaitingReceive> {
         let line = self.by_queue.get_mut(&queue)?;
-        while let Some(asked) = line.waiting.pop_front() {
-            if !asked.reply.is_closed() {
-                return Some(asked);
+        while line.waiting.front()?.reply.is_closed() {
+            line.waiting.pop_front();
+        }
+        let at = line.waiting.iter().position(|asked| {
+            let sharing = asked.terms.sharing();
+            let mut others = passed_over.iter();
+            let is_passed = others.any(|other| is_same(other.as_ref(), sharing.as_ref()));
+            !is_passed && !asked.reply.is_closed()
+        })?;
+        line.waiting.remove(at)
+    }
+
+    /// Returns the different rules of the calls that wait for a queue; `None` for a call without
+    /// rules.
+    pub(super) fn rules(&self, queue: QueueId) -> Vec<Option<&Arc<SharingSlot>>> {
+        let mut found: Vec<Option<&Arc<SharingSlot>>> = Vec::new();
+        let lines = self.by_queue.get(&queue);
+        for asked in lines.iter().flat_map(|line| &line.waiting) {
+            let slot = asked.terms.sharing.as_ref();
+            if !found.iter().any(|known| is_same(*known, slot)) {
+                found.push(slot);
             }
         }
-        None
+        found
     }
 
     /// Ends the waits for a queue: the calls are answered with the available messages, if any.
@@ -192,6 +217,11 @@ impl WaitingReceives {
             }
         }
     }
+}
+
+/// Whether two are the same value, or both missing.
+fn is_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
 }
 
 impl ReceiveQueue {
@@ -282,7 +312,7 @@ mod tests {
         drop(wait(&mut lines, 1, at(100)));
         let stays = wait(&mut lines, 1, at(300));
         drop(wait(&mut lines, 2, at(100)));
-        let taken = lines.pop(1).expect("one is there");
+        let taken = lines.pop(1, &[]).expect("one is there");
         assert_eq!(taken.until, at(300));
         lines.put_back(1, taken);
         lines.forget_gone();

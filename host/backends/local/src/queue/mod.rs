@@ -1,16 +1,18 @@
 //! The embedded queue: one SQLite file, safe for several processes at once. All of its SQL is here;
 //! other backends are not used.
 //!
-//! `schema` defines the file. `deliver`, `settle` and `look` are the steps on it; they take `now`
-//! (`turn`), a moment of the store's own time (`time`). `writer` is the thread that runs them, many
-//! in one transaction. `work` passes calls to it, `lines` holds the receives that wait for
-//! messages, and `notifier` wakes other processes.
+//! `schema` defines the file. `deliver`, `claim`, `settle` and `look` are the steps on it; they take
+//! `now` (`turn`), a moment of the store's own time (`time`). `sharing` chooses messages by tenant
+//! and priority. `writer` is the thread that runs the steps, many in one transaction. `work` passes
+//! calls to it, `lines` holds the receives that wait for messages, and `notifier` wakes other
+//! processes.
 //!
 //! More than the port offers, for servers that share the file with others: `service` is the entry;
 //! `settings`, `declare`, `registry`, `sending`, `holding`, `carry` and `moves` are its operations.
 
 mod browse;
 mod carry;
+mod claim;
 mod content;
 mod controls;
 mod declare;
@@ -29,6 +31,7 @@ mod sending;
 mod service;
 mod settings;
 mod settle;
+mod sharing;
 mod time;
 mod turn;
 mod work;
@@ -43,6 +46,7 @@ use deliver::DeliveryTerms;
 use dispatcher_core::backend::DelayedMessage;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Message, Outcome, OutgoingMessage, Receipt};
+use dispatcher_core::queue::sharing::{Sharing, TenantBacklog};
 use dispatcher_core::queue::{
     Ask, BrowseCursor, BrowsePage, Delays, Depth, ErrorKind, GroupShare, Identity, ItemError,
     PurgeStep, Queue, QueueError, QueueFacts, ReceivedMessages, VISIBILITY_CEILING,
@@ -74,6 +78,8 @@ const BATCH: usize = 100;
 /// of a group, from its receive to the commit of its last deletion, waits for the disk a few times;
 /// the more messages share a round, the less it costs each.
 const MOST_FOLLOWING: usize = 500;
+/// The number of tenants whose messages are counted at once.
+const TENANTS_AT_ONCE: usize = 16;
 /// The suffix of the default dead-letter queue.
 const DEAD: &str = ".dead";
 
@@ -170,6 +176,7 @@ impl LocalStore {
             },
             terms: DeliveryTerms {
                 dead_letter: dead_letter.clone(),
+                sharing: Some(Arc::default()),
                 ..DeliveryTerms::default()
             },
             origin: Origin {
@@ -374,6 +381,25 @@ impl Queue for LocalQueue {
         Some(format!("local:{name}"))
     }
 
+    fn share_out(&self, sharing: &Arc<Sharing>) {
+        if let Some(slot) = &self.terms.sharing
+            && slot.set(sharing)
+        {
+            self.handle.retry(self.origin.id);
+        }
+    }
+
+    /// Counts the messages of a few tenants at a time, since other callers wait meanwhile.
+    async fn backlogs(&self, tenants: &[String]) -> Result<Vec<TenantBacklog>, QueueError> {
+        let mut backlogs = Vec::with_capacity(tenants.len());
+        for tenants in tenants.chunks(TENANTS_AT_ONCE) {
+            let (queue, tenants) = (self.origin.id, tenants.to_vec());
+            let run = move |turn: &mut turn::Turn<'_>| sharing::backlogs(turn, queue, &tenants);
+            backlogs.extend(self.handle.run(Durability::Look, run).await?);
+        }
+        Ok(backlogs)
+    }
+
     async fn receive(
         &self,
         ask: Ask,
@@ -500,8 +526,11 @@ impl Queue for LocalQueue {
         let (queue, name) = (self.origin.id, self.name.clone());
         let chosen: Vec<Receipt> = listed.iter().take(BATCH).cloned().collect();
         let visibility = visibility.min(VISIBILITY_CEILING);
-        let take =
-            move |turn: &mut turn::Turn<'_>| browse::take_chosen(turn, queue, &chosen, visibility);
+        let shares = self.terms.sharing().is_some();
+        let take = move |turn: &mut turn::Turn<'_>| {
+            let in_order = !(shares && sharing::is_by_group(turn, queue)?);
+            browse::take_chosen(turn, queue, &chosen, visibility, in_order)
+        };
         let taken = self.handle.run(Durability::Light, take).await?;
         self.handle
             .run(Durability::Look, move |turn: &mut turn::Turn<'_>| {

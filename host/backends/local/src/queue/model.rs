@@ -1,7 +1,8 @@
 //! A model of the core, two lists in memory, simple enough to be plainly right, and the comparison
 //! of the two step by step. The callers choose the steps.
 
-use super::deliver::{receive, send};
+use super::claim::receive;
+use super::deliver::send;
 use super::look::{depth, peek, queue_id};
 use super::schema::in_memory;
 use super::settle::{Origin, SettleResult, extend, settle};
@@ -335,14 +336,18 @@ struct Pair<'a> {
 
 /// Runs all steps. Panics at the first step after which the two differ.
 pub(super) fn check(steps: impl IntoIterator<Item = QueueStep>) {
-    let connection = in_memory();
+    check_on(&in_memory(), steps);
+}
+
+/// Runs all steps on this file.
+pub(super) fn check_on(connection: &Connection, steps: impl IntoIterator<Item = QueueStep>) {
     let origins = [("q", Some("q.dead")), ("q.dead", None)].map(|(name, dead)| Origin {
-        id: queue_id(&connection, name).expect("a queue"),
+        id: queue_id(connection, name).expect("a queue"),
         name: name.into(),
         dead_letter: dead.map(Into::into),
     });
     let mut pair = Pair {
-        connection: &connection,
+        connection,
         origins,
         model: Model {
             now: StoreTime(1_000_000_000_000),
@@ -352,7 +357,7 @@ pub(super) fn check(steps: impl IntoIterator<Item = QueueStep>) {
     };
     for step in steps {
         pair.take(step);
-        let turn = Turn::new(&connection, pair.model.now);
+        let turn = Turn::new(connection, pair.model.now);
         for (queue, origin) in pair.origins.iter().enumerate() {
             let found = depth(&turn, origin.id).expect("a depth");
             assert_eq!(found, pair.model.depth(queue));

@@ -90,6 +90,7 @@ impl Rules<'_> {
             budget,
             reports: _,
             client_of: _,
+            sharing: _,
         } = self.terms;
         if let Some(redrive) = &self.redrive
             && candidate.receives >= redrive.most_receives

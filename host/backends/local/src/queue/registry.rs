@@ -6,6 +6,7 @@ use super::look::{known_id, queue_id};
 use super::moves;
 use super::settings::{self, QueueSettings};
 use super::settle::remove;
+use super::sharing;
 use super::time::StoreTime;
 use super::turn::{QueueId, Turn, group_of};
 use rusqlite::params;
@@ -101,6 +102,7 @@ pub(super) fn delete(turn: &mut Turn<'_>, name: &str) -> rusqlite::Result<bool> 
     };
     purge(turn, id)?;
     moves::forget_queue(turn, name)?;
+    sharing::forget(turn, id)?;
     for sql in [
         "DELETE FROM queue_settings WHERE queue = ?1",
         "INSERT INTO deleted_queues (queue) VALUES (?1)",

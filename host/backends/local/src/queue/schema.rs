@@ -1,6 +1,7 @@
 //! The file: its path, how it is opened, its tables, and how its errors map to the port.
 //! Independent of receiving and settling.
 
+use super::sharing;
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 use dispatcher_sqlite as sqlite;
 use dispatcher_sqlite::{CommitError, Damage, Database, Schema};
@@ -193,7 +194,7 @@ pub(super) fn open(folder: &Path) -> Result<(StoreFiles, Database, File), QueueE
     };
     match SCHEMA.open(&place.database(), &place.notifier_file()) {
         Ok(([connection], notifier)) => {
-            let indexed = index_unanswered(&connection);
+            let indexed = complete(&connection);
             indexed.map_err(|error| place.classify(&error))?;
             Ok((place, connection, notifier))
         }
@@ -207,7 +208,7 @@ pub(super) fn open_in_memory() -> Result<(StoreFiles, Database), QueueError> {
         folder: PathBuf::from("memory"),
     };
     let opened = SCHEMA.open_in_memory().and_then(|database| {
-        index_unanswered(&database)?;
+        complete(&database)?;
         Ok(database)
     });
     match opened {
@@ -219,29 +220,31 @@ pub(super) fn open_in_memory() -> Result<(StoreFiles, Database), QueueError> {
 /// Creates the index by age. The first time in a file this takes about a second for a million
 /// messages.
 pub(super) fn index_by_age(connection: &Connection) -> rusqlite::Result<()> {
-    index(connection, "newest", BY_AGE)
+    create(connection, "newest", BY_AGE)
 }
 
-/// Creates the index of messages whose visibility timeout ended without an answer.
-fn index_unanswered(connection: &Connection) -> rusqlite::Result<()> {
-    index(connection, "unanswered", UNANSWERED)
+/// Creates what every file has beside the tables of its version: the index of messages whose
+/// visibility timeout ended without an answer, and the rules of queues that are shared out.
+fn complete(connection: &Connection) -> rusqlite::Result<()> {
+    create(connection, "unanswered", UNANSWERED)?;
+    sharing::create_rules(connection)
 }
 
-/// Creates an index if the file does not have it yet.
-fn index(connection: &Connection, name: &str, create: &str) -> rusqlite::Result<()> {
+/// Runs these statements if the file does not have what they create.
+pub(super) fn create(connection: &Connection, name: &str, sql: &str) -> rusqlite::Result<()> {
     let known = connection
         .prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = ?1")?
         .exists([name])?;
     if known {
         return Ok(());
     }
-    connection.execute_batch(create)
+    connection.execute_batch(sql)
 }
 
 /// Opens a separate database in memory, for tests of the core.
 #[cfg(any(test, fuzzing))]
 pub(super) fn in_memory() -> Connection {
     let connection = SCHEMA.in_memory();
-    index_unanswered(&connection).expect("an index in memory");
+    complete(&connection).expect("an index in memory");
     connection
 }

@@ -1,12 +1,14 @@
 //! Values that the core operations share: the state of one transaction, and the name of a delivery.
 //! `now` and the connection are arguments of the core, which begins no transaction.
 
+use super::sharing::{AssignmentRules, SharingSlot};
 use super::time::StoreTime;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Receipt;
 use dispatcher_core::queue::ItemError;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The key of a queue within one file.
 pub type QueueId = i64;
@@ -24,6 +26,8 @@ pub(super) struct Turn<'a> {
     /// The queues that were deleted. Receives that wait for them get nothing from the next queue of
     /// the name.
     pub deleted: BTreeSet<QueueId>,
+    /// The rules that are in the file once the transaction is committed, and who has set them.
+    pub written: Vec<(Arc<SharingSlot>, AssignmentRules)>,
 }
 
 impl<'a> Turn<'a> {
@@ -35,6 +39,7 @@ impl<'a> Turn<'a> {
             ahead: 0,
             stirred: BTreeSet::new(),
             deleted: BTreeSet::new(),
+            written: Vec::new(),
         }
     }
 

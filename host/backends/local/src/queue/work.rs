@@ -41,6 +41,8 @@ pub(super) enum WriterRequest {
     Work(Box<dyn Work>),
     /// Waits for messages of this queue.
     Receive(QueueId, WaitingReceive),
+    /// Looks again for messages of this queue, because the rules of waiting receives changed.
+    Retry(QueueId),
     /// Ends the waits for this queue.
     Hurry(QueueId),
     /// Handles a notification by another process.
@@ -109,6 +111,12 @@ impl Handle {
     pub(super) fn notified(&self) {
         // A writer that has ended needs no notification.
         let _ = self.jobs.send(WriterRequest::Bell);
+    }
+
+    /// Notifies the writer that the rules of receives that wait for this queue changed.
+    pub(super) fn retry(&self, queue: QueueId) {
+        // A writer that has ended has no waiting receives.
+        let _ = self.jobs.send(WriterRequest::Retry(queue));
     }
 
     fn ended(&self) -> QueueError {

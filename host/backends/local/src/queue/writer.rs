@@ -2,13 +2,15 @@
 //! Receives that find no messages wait here, so that a sent message is delivered in the transaction
 //! that stores it.
 
-use super::deliver::{ClaimedMessages, claim, holding, load, next_due};
+use super::claim::{ClaimedMessages, claim, load};
+use super::deliver::{holding, next_due};
 use super::lines::{WaitingReceive, WaitingReceives};
 use super::notifier::FileNotifier;
 use super::refusal::RefusedMessage;
 use super::schema::StoreFiles;
 use super::settle::{Origin, settle};
-use super::time::{StoreClock, keep};
+use super::sharing;
+use super::time::{StoreClock, StoreTime, keep};
 use super::turn::{LocalDelivery, QueueId, Turn};
 use super::work::{Durability, Handle, Work, WriterRequest, without_reply};
 use dispatcher_core::clock;
@@ -122,6 +124,7 @@ impl QueueWriter {
             match job {
                 WriterRequest::Work(work) => works.push(work),
                 WriterRequest::Hurry(queue) => self.lines.end_waits(queue),
+                WriterRequest::Retry(queue) => drop(tries.insert(queue)),
                 WriterRequest::Bell => {
                     self.notifier.acknowledge();
                     self.look_at = BootInstant::default();
@@ -192,7 +195,7 @@ impl QueueWriter {
             return false;
         }
         let turn = self.clock.turn(self.writer.database());
-        match next_due(&turn, queue) {
+        match due_of(&turn, &self.lines, queue) {
             Ok(due) => {
                 let now = turn.now;
                 self.lines.set_due(queue, due);
@@ -253,7 +256,7 @@ impl QueueWriter {
         };
         let (clock, place, lines) = (&self.clock, &self.place, &mut self.lines);
         let (mut begun, mut served, mut refused) = (BootInstant::default(), Vec::new(), Vec::new());
-        let mut deleted = BTreeSet::new();
+        let (mut deleted, mut written) = (BTreeSet::new(), Vec::new());
         let done = self.writer.transact(level, |transaction| {
             put_back(lines, &mut served);
             refused.clear();
@@ -262,7 +265,7 @@ impl QueueWriter {
             run_works(&mut turn, place, works)?;
             serve(&mut turn, lines, tries, &mut served, &mut refused)?;
             keep(&turn)?;
-            deleted = turn.deleted;
+            (deleted, written) = (turn.deleted, turn.written);
             Ok(!turn.stirred.is_empty())
         });
         let stirred = done.inspect_err(|_| put_back(&mut self.lines, &mut served))?;
@@ -272,6 +275,9 @@ impl QueueWriter {
         deleted
             .into_iter()
             .for_each(|queue| self.lines.end_waits(queue));
+        for (slot, rules) in written {
+            slot.note_written(rules);
+        }
         refused.iter().for_each(|(queue, one)| note(queue, one));
         self.hand_over(served, begun);
         Ok(())
@@ -295,11 +301,10 @@ impl QueueWriter {
     /// costs each message a receive. Messages whose caller is gone return to their queue at once.
     fn hand_over(&mut self, served: Vec<ServedReceive>, begun: BootInstant) {
         for (queue, asked, mut claimed) in served {
-            let (drained, short_of) = (claimed.drained, claimed.short_of);
+            let (drained, short_of, overdue) = (claimed.drained, claimed.short_of, claimed.overdue);
             let refused = std::mem::take(&mut claimed.refused);
             let received = match self.load(claimed, &asked) {
                 Ok((messages, held)) => Ok(ReceivedMessages {
-                    overdue: 0,
                     messages,
                     drained,
                     taken: Some(begun),
@@ -309,6 +314,7 @@ impl QueueWriter {
                         .iter()
                         .filter_map(RefusedMessage::dead_lettered)
                         .collect(),
+                    overdue,
                 }),
                 // The taken messages come back when their visibility timeout ends.
                 Err(error) => Err(self.place.classify(&error)),
@@ -386,7 +392,10 @@ fn serve(
     let mut queues: Vec<_> = tries.union(&turn.stirred).copied().collect();
     queues.retain(|queue| lines.contains(*queue) && !turn.deleted.contains(queue));
     for queue in queues {
-        while let Some(asked) = lines.pop(queue) {
+        // The rules under which the queue has nothing more to deliver.
+        let mut passed_over = Vec::new();
+        while let Some(asked) = lines.pop(queue, &passed_over) {
+            let sharing = asked.terms.sharing();
             let mut claimed = match claim(turn, queue, &asked.name, asked.ask, &asked.terms) {
                 Ok(claimed) => claimed,
                 Err(error) => {
@@ -407,17 +416,36 @@ fn serve(
             let is_answered = claimed.is_deleted || claimed.short_of.is_some() || reports;
             if claimed.claims.is_empty() && !is_answered {
                 lines.put_back(queue, asked);
-                break;
+                passed_over.push(sharing);
+                continue;
             }
             let drained = claimed.drained;
             served.push((queue, asked, claimed));
             if drained {
-                break;
+                passed_over.push(sharing);
             }
         }
-        lines.set_due(queue, next_due(turn, queue)?);
+        lines.set_due(queue, due_of(turn, lines, queue)?);
     }
     Ok(())
+}
+
+/// Returns when a waiting receive can next be served, as far as is known.
+fn due_of(
+    turn: &Turn<'_>,
+    lines: &WaitingReceives,
+    queue: QueueId,
+) -> rusqlite::Result<Option<StoreTime>> {
+    let mut first = None;
+    for slot in lines.rules(queue) {
+        let sharing = slot.and_then(|slot| slot.sharing());
+        let due = match (slot, sharing) {
+            (Some(slot), Some(sharing)) => sharing::next_due(turn, queue, slot, &sharing)?,
+            _ => next_due(turn, queue)?,
+        };
+        first = first.into_iter().chain(due).min();
+    }
+    Ok(first)
 }
 
 /// Logs a message that was not delivered.

@@ -1,9 +1,9 @@
 //! Tests of the core on a database in memory, with their own clock.
 
-use crate::queue::deliver::{ClaimedMessages, DeliveryTerms, claim, load};
+use crate::queue::claim::{ClaimedMessages, claim, load, receive};
 use crate::queue::deliver::{
-    GROUP_HAS, HOLDING, MEMBERS, NEWEST, NEXT_DUE, READ_ONE, READY, UNANSWERED, holding, next_due,
-    receive, send,
+    DeliveryTerms, GROUP_HAS, HOLDING, MEMBERS, NEWEST, NEXT_DUE, READ_ONE, READY, UNANSWERED,
+    holding, next_due, send,
 };
 use crate::queue::groups::{FIRST, HEAD};
 use crate::queue::look::{DEPTH, VISIBLE, depth, names, peek, queue_id};
@@ -448,6 +448,7 @@ fn terms(budget: Option<u64>, attempts: Option<u32>) -> DeliveryTerms {
         budget: budget.map(Budget::new),
         reports: true,
         client_of: None,
+        sharing: None,
     }
 }
 

@@ -1,9 +1,20 @@
 //! The core against the model, by steps that a queue sees in its life.
 
-use crate::queue::model::{QueueStep, check};
+use crate::queue::claim::claim;
+use crate::queue::deliver::DeliveryTerms;
+use crate::queue::look::queue_id;
+use crate::queue::model::{QueueStep, check, check_on};
+use crate::queue::schema::in_memory;
+use crate::queue::sharing::SharingSlot;
+use crate::queue::time::StoreTime;
+use crate::queue::turn::Turn;
+use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::message::{Outcome, OutgoingMessage};
-use dispatcher_core::queue::GroupShare;
+use dispatcher_core::queue::sharing::Sharing;
+use dispatcher_core::queue::{Ask, GroupShare};
 use proptest::prelude::*;
+use rusqlite::Connection;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn steps() -> impl Strategy<Value = Vec<QueueStep>> {
@@ -43,10 +54,36 @@ fn steps() -> impl Strategy<Value = Vec<QueueStep>> {
     prop::collection::vec(step, 1..80)
 }
 
+/// Creates lanes for a queue, as the first receive that shares messages out does.
+fn share_out(connection: &Connection, name: &str) {
+    let slot = SharingSlot::default();
+    slot.set(&Arc::new(Sharing {
+        by_group: name == "q",
+        priority: Some(MessagePlace::Attribute("priority".into())),
+        ..Sharing::default()
+    }));
+    let terms = DeliveryTerms {
+        sharing: Some(Arc::new(slot)),
+        ..DeliveryTerms::default()
+    };
+    let mut turn = Turn::new(connection, StoreTime(1_000_000_000_000));
+    let queue = queue_id(connection, name).unwrap();
+    claim(&mut turn, queue, name, Ask::PLAIN, &terms).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn core_matches_the_model(steps in steps()) {
         check(steps);
+    }
+
+    #[test]
+    fn queue_with_lanes_matches_the_model_for_processes_without_rules(steps in steps()) {
+        let connection = in_memory();
+        for name in ["q", "q.dead"] {
+            share_out(&connection, name);
+        }
+        check_on(&connection, steps);
     }
 }

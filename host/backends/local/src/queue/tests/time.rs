@@ -1,7 +1,8 @@
 //! Tests of the store's time: dates that are set, processes that open the file again, and machines
 //! that start again, on a simulated clock.
 
-use crate::queue::deliver::{receive, send};
+use crate::queue::claim::receive;
+use crate::queue::deliver::send;
 use crate::queue::lines::WaitingReceive;
 use crate::queue::look::{depth, queue_id};
 use crate::queue::notifier::FileNotifier;
