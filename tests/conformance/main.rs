@@ -21,6 +21,7 @@ mod listing;
 mod redis_faults;
 mod redis_full;
 mod redis_lines;
+mod redis_sharing;
 mod redis_worqr;
 mod settling;
 mod sqs_faults;
