@@ -56,12 +56,20 @@ impl Scene {
             .collect()
     }
 
-    fn handy(&self) -> &dyn Queue {
+    pub(crate) fn handy(&self) -> &dyn Queue {
         &self.queue
     }
 
     pub(crate) async fn receive(&self, max: usize) -> ReceivedMessages {
         self.handy().receive_up_to(max, LONG, Duration::ZERO).await
+    }
+
+    /// Cancels a message. Returns how many there were.
+    pub(crate) async fn cancel(&self, id: &str) -> u64 {
+        let server = Redis::new(&RedisServer::shared().url(), PREFIX).expect("an address");
+        let cancelled = server.cancel(&self.name, id).await;
+        let cancelled = cancelled.expect("an answer");
+        cancelled.waiting + cancelled.running
     }
 
     async fn bodies(&self, max: usize) -> Vec<String> {
@@ -79,6 +87,19 @@ impl Scene {
 async fn open(name: &str) -> NativeQueue {
     let server = Redis::new(&RedisServer::shared().url(), PREFIX).expect("an address");
     server.queue(name, None).await.expect("it is there")
+}
+
+/// The queue of a scene as another process has it.
+pub(crate) async fn second(scene: &Scene) -> NativeQueue {
+    open(&scene.name).await
+}
+
+/// The member of a message in the lanes, empty without one.
+pub(crate) fn lane_of(scene: &mut Scene, id: &str) -> String {
+    let lanes = scene.key("lanes");
+    let mut members = scene.raw(&["ZRANGE", &lanes, "0", "-1"]);
+    members.retain(|member| member.ends_with(id));
+    members.pop().unwrap_or_default()
 }
 
 pub(crate) fn by_group() -> Sharing {
@@ -335,12 +356,7 @@ async fn messages_that_are_removed_leave_their_lanes() {
         .await
         .expect("an answer");
     assert_eq!((chosen.len(), count(&scene).await), (5, 33));
-    let server = Redis::new(&RedisServer::shared().url(), PREFIX).expect("an address");
-    let cancelled = server
-        .cancel(&scene.name, &ids[39])
-        .await
-        .expect("an answer");
-    assert_eq!((cancelled.waiting, count(&scene).await), (1, 32));
+    assert_eq!((scene.cancel(&ids[39]).await, count(&scene).await), (1, 32));
     scene.queue.purge().await.expect("an answer");
     assert_eq!(count(&scene).await, 0);
     assert_eq!(scene.receive(9).await.messages, []);

@@ -190,3 +190,91 @@ fn backlog(numbers: &[i64]) -> TenantBacklog {
         oldest: count(1).map(Duration::from_millis),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn sharing() -> Sharing {
+        let mut sharing = Sharing {
+            by_group: true,
+            priority: Some(MessagePlace::Pointer("/p".into())),
+            weights: BTreeMap::from([("a".into(), 2), ("usual".into(), 1)]),
+            times: BTreeMap::from([("b".into(), Duration::from_millis(3))]),
+            parked: BTreeSet::from(["c".to_owned()]),
+            ..Sharing::default()
+        };
+        sharing.longest_waits[1] = Some(Duration::from_secs(2));
+        sharing
+    }
+
+    #[test]
+    fn only_tenants_with_another_price_are_arguments() {
+        let terms = ClaimTerms::of(&sharing());
+        let wanted = "1 p/p 1000000  2000    2 a 500000 b 3000000 c";
+        assert_eq!(terms.arguments.join(" "), wanted);
+        let terms = ClaimTerms::of(&Sharing {
+            by_group: false,
+            ..sharing()
+        });
+        assert_eq!(terms.arguments.join(" "), "0 p/p 1000000  2000    0");
+    }
+
+    #[test]
+    fn prices_leave_room_in_a_double() {
+        let mut sharing = sharing();
+        sharing.usual_time = Some(Duration::MAX);
+        sharing.times.clear();
+        let highest = HIGHEST_PRICE.to_string();
+        assert_eq!(ClaimTerms::of(&sharing).arguments[2], highest);
+    }
+
+    #[test]
+    fn waiting_receives_look_again_only_if_they_may_get_more() {
+        let current = CurrentTerms::default();
+        assert!(current.replace(ClaimTerms::of(&sharing())));
+        assert!(!current.replace(ClaimTerms::of(&sharing())));
+        let mut other = sharing();
+        other.weights.clear();
+        assert!(!current.replace(ClaimTerms::of(&other)));
+        other.parked.clear();
+        assert!(current.replace(ClaimTerms::of(&other)));
+        other.longest_waits[0] = Some(Duration::ZERO);
+        assert!(current.replace(ClaimTerms::of(&other)));
+        other.by_group = false;
+        assert!(current.replace(ClaimTerms::of(&other)));
+    }
+
+    #[test]
+    fn lanes_are_declared_until_a_claim_has_told_the_server() {
+        let current = CurrentTerms::default();
+        let first = current.next();
+        assert!(first.replaces && !first.is_shared);
+        // There were rules: the next claim removes them.
+        current.note(&first, &ClaimAnswer::Again);
+        let second = current.next();
+        assert!(second.replaces && second.is_shared);
+        current.note(&second, &ClaimAnswer::Again);
+        let third = current.next();
+        assert!(!third.replaces && third.is_shared);
+        current.note(&third, &ClaimAnswer::Nothing(None));
+        let fourth = current.next();
+        assert!(!fourth.replaces && !fourth.is_shared);
+        current.replace(ClaimTerms::of(&sharing()));
+        let fifth = current.next();
+        assert!(fifth.replaces && fifth.is_shared);
+        current.note(&fifth, &ClaimAnswer::Stranger);
+        assert!(current.next().replaces);
+        // The answer to a claim by other rules says nothing about these.
+        current.note(&fourth, &ClaimAnswer::Nothing(None));
+        assert!(current.next().replaces);
+        current.note(&fifth, &ClaimAnswer::Nothing(None));
+        assert!(!current.next().replaces);
+        current.replace(ClaimTerms::of(&Sharing {
+            weights: BTreeMap::new(),
+            ..sharing()
+        }));
+        assert!(!current.next().replaces);
+    }
+}
