@@ -11,7 +11,7 @@ for at = 2, #ARGV do
   local count, oldest = 0, -1
   for priority = 1, 5 do
     local prefix, looks = lane(priority, ARGV[at]), { left = 100 }
-    local first = first_of(lanes, prefix, false, looks)
+    local first = first_of(lanes, prefix, looks)
     if first then
       count = count + call('ZLEXCOUNT', lanes, '[' .. prefix, beyond(prefix))
       local since = call('ZSCORE', of('since', priority), first) or known_since(first)

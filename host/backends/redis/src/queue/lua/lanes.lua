@@ -124,11 +124,11 @@ end
 -- of sending; without it, a known time stays. Returns how many of them were looked at.
 local function fill_lanes(s, ids, since)
   local waiting, groups = call('ZMSCORE', q.wait, unpack(ids)), s.by_group and column(q.group, ids) or {}
-  local bytes = 0
+  local bytes, done, added = 0, #ids, {}
   for at, id in ipairs(ids) do
     if waiting[at] then
       local priority, tenant, read = lane_of(s, id, groups[at])
-      call('ZADD', lanes, 0, lane(priority, tenant) .. id)
+      added[#added + 1], added[#added + 2] = '0', lane(priority, tenant) .. id
       activate(s, priority, tenant)
       if has_since(s, priority) and since and since[at] ~= '' then
         call('ZADD', of('since', priority), since[at], id)
@@ -136,10 +136,14 @@ local function fill_lanes(s, ids, since)
         call('ZADD', of('since', priority), 'NX', known_since(id), id)
       end
       bytes = bytes + read
-      if bytes > most_read then return at end
+      if bytes > most_read then
+        done = at
+        break
+      end
     end
   end
-  return #ids
+  if #added > 0 then call('ZADD', lanes, unpack(added)) end
+  return done
 end
 
 -- Puts the first entries into their lanes. Returns whether there may be more.
@@ -282,19 +286,19 @@ local function leave_lanes(ids)
   end
 end
 
+-- Returns the first members of a lane.
+local function members(key, prefix, count)
+  return call('ZRANGEBYLEX', key, '[' .. prefix, beyond(prefix), 'LIMIT', '0', count)
+end
+
 -- Returns the first message of a lane that can be received, and its member. Removes others.
-local function first_of(key, prefix, newest, looks)
+local function first_of(key, prefix, looks)
   while looks.left > 0 do
-    local found
-    if newest then
-      found = call('ZREVRANGEBYLEX', key, beyond(prefix), '[' .. prefix, 'LIMIT', 0, 1)
-    else
-      found = call('ZRANGEBYLEX', key, '[' .. prefix, beyond(prefix), 'LIMIT', 0, 1)
-    end
-    if not found[1] then return nil end
-    local id = string.sub(found[1], -25)
-    if call('ZSCORE', q.wait, id) then return id, found[1] end
-    call('ZREM', key, found[1])
+    local member = members(key, prefix, '1')[1]
+    if not member then return nil end
+    local id = string.sub(member, -25)
+    if call('ZSCORE', q.wait, id) then return id, member end
+    call('ZREM', key, member)
     looks.left = looks.left - 1
   end
 end

@@ -6,7 +6,7 @@
 local first_wait, first_price = 12, 18
 
 local function read_terms()
-  local terms = { usual = tonumber(ARGV[12]), prices = {}, waits = {}, parked = {}, skip = {} }
+  local terms = { usual = tonumber(ARGV[12]), prices = {}, waits = {}, parked = {}, skip = {}, empty = {} }
   for priority = 1, 5 do terms.waits[priority] = tonumber(ARGV[first_wait + priority]) end
   local last = first_price + 2 * tonumber(ARGV[first_price])
   for at = first_price + 1, last, 2 do terms.prices[ARGV[at]] = tonumber(ARGV[at + 1]) end
@@ -32,26 +32,27 @@ local function retire(s, priority, tenant, pass)
   if pass > s.virtual[priority] then call('ZADD', of('past', priority), num(pass), tenant) end
 end
 
--- Sets what a lane has paid. It keeps its turn if it has more messages.
-local function pay(s, priority, tenant, pass)
-  local prefix = lane(priority, tenant)
-  if call('ZRANGEBYLEX', lanes, '[' .. prefix, beyond(prefix), 'LIMIT', 0, 1)[1] then
-    call('ZADD', of('turns', priority), num(pass), tenant)
-  else
-    retire(s, priority, tenant, pass)
-  end
-end
-
--- Returns the message whose turn it is at a priority.
+-- Returns the message whose turn it is at a priority, which may have left `wait`.
 local function in_turn(s, terms, priority, looks)
-  while looks.left > 0 do
+  while looks.left > 0 and not terms.empty[priority] do
     local tenant, pass = first_tenant(of('turns', priority), terms)
-    if not tenant then return nil end
-    local id, member = first_of(lanes, lane(priority, tenant), terms.newest, looks)
-    if id then
-      return { id = id, member = member, priority = priority, tenant = tenant, pass = pass }
+    if not tenant then
+      terms.empty[priority] = true
+      return nil
     end
-    if looks.left > 0 then retire(s, priority, tenant, pass) end
+    local prefix, found = lane(priority, tenant), nil
+    if terms.newest then
+      found = call('ZREVRANGEBYLEX', lanes, beyond(prefix), '[' .. prefix, 'LIMIT', '0', '2')
+    else
+      found = members(lanes, prefix, '2')
+    end
+    if found[1] then
+      return {
+        id = string.sub(found[1], -25), member = found[1], priority = priority, tenant = tenant, pass = pass,
+        has_more = found[2] ~= nil,
+      }
+    end
+    retire(s, priority, tenant, pass)
     looks.left = looks.left - 1
   end
 end
@@ -77,8 +78,7 @@ local function since_of(member) return tonumber(string.sub(member, -41, -26)) en
 
 -- Notes when the first overdue message of a tenant could be received.
 local function note_first(priority, tenant)
-  local prefix = lane(priority, tenant)
-  local found = call('ZRANGEBYLEX', overdue, '[' .. prefix, beyond(prefix), 'LIMIT', 0, 1)
+  local found = members(overdue, lane(priority, tenant), '1')
   if found[1] then
     call('ZADD', of('late', priority), since_of(found[1]), tenant)
   else
@@ -96,7 +96,7 @@ local function overdue_message(s, terms, looks, now)
       local tenant, since = first_tenant(of('late', priority), terms)
       is_sure = true
       if tenant and since <= now - wait and not (longest and longest.since <= since) then
-        local id, member = first_of(overdue, lane(priority, tenant), false, looks)
+        local id, member = first_of(overdue, lane(priority, tenant), looks)
         is_sure = member and since_of(member) == since
         if is_sure then
           longest = { id = id, overdue = member, priority = priority, tenant = tenant, since = since }
@@ -111,17 +111,17 @@ local function overdue_message(s, terms, looks, now)
   return longest
 end
 
--- Takes a message out of all indexes. Its lane pays.
+-- Takes a message that has left `wait` out of all other indexes. Its lane pays.
 local function take_chosen(s, terms, chosen)
   local priority, tenant = chosen.priority, chosen.tenant
-  call('ZREM', q.wait, chosen.id)
   call('ZREM', lanes, chosen.member or lane(priority, tenant) .. chosen.id)
   if has_since(s, priority) then call('ZREM', of('since', priority), chosen.id) end
   if chosen.overdue then
     call('ZREM', overdue, chosen.overdue)
     note_first(priority, tenant)
     activate(s, priority, tenant)
-    terms.skip[of('turns', priority)] = nil
+    terms.skip[of('turns', priority)], terms.empty[priority] = nil, nil
+    chosen.has_more = #members(lanes, lane(priority, tenant), '1') > 0
     chosen.pass = tonumber(call('ZSCORE', of('turns', priority), tenant))
   end
   -- A tenant that was parked did not save up turns either.
@@ -131,7 +131,12 @@ local function take_chosen(s, terms, chosen)
   end
   local price = terms.prices[tenant] or terms.usual
   -- A double beyond 2^53 has no room for small prices.
-  pay(s, priority, tenant, math.max(pass + price, pass * (1 + 2 ^ -52)))
+  pass = math.max(pass + price, pass * (1 + 2 ^ -52))
+  if chosen.has_more then
+    call('ZADD', of('turns', priority), num(pass), tenant)
+  else
+    retire(s, priority, tenant, pass)
+  end
 end
 
 -- Keeps the virtual times, and forgets lanes whose payments no longer count.
@@ -170,12 +175,18 @@ local function choose(s, terms, most, most_bytes, now)
       taken.more = true
       break
     end
-    take_chosen(s, terms, chosen)
-    taken.ids[#taken.ids + 1] = chosen.id
-    if chosen.overdue then taken.overdue = taken.overdue + 1 end
+    if call('ZREM', q.wait, chosen.id) == 1 then
+      take_chosen(s, terms, chosen)
+      taken.ids[#taken.ids + 1] = chosen.id
+      if chosen.overdue then taken.overdue = taken.overdue + 1 end
+    else
+      call('ZREM', lanes, chosen.member)
+      looks.left = looks.left - 1
+    end
   end
   keep_times(s, now)
   taken.again = looks.left <= 0
+  taken.more = taken.more or taken.again
   return taken
 end
 
