@@ -346,7 +346,7 @@ impl Run {
         let ids = self
             .scene
             .handy()
-            .send_all(&vec![urgent(priority, message); count])
+            .send_all(&vec![urgent(priority.into(), message); count])
             .await;
         for id in ids {
             let entry = Entry {
