@@ -240,6 +240,7 @@ async fn message_that_waited_too_long_goes_before_all_priorities() {
     assert_eq!(taken.messages[0].body, "parked");
     assert_eq!(taken.overdue, 1);
     // One that comes back has waited since then.
+    tokio::time::sleep(wait).await;
     let x = [(taken.messages[0].clone(), AT_ONCE)];
     assert_eq!(scene.queue.settle(&x).await, [Ok(())]);
     assert_eq!(scene.receive(1).await.overdue, 0);
