@@ -21,6 +21,8 @@ mod listing;
 mod redis_faults;
 mod redis_full;
 mod redis_lines;
+mod redis_sharing;
+mod redis_sharing_model;
 mod redis_worqr;
 mod settling;
 mod sqs_faults;

@@ -14,17 +14,17 @@ macro_rules! even_when_full {
 
 macro_rules! of_queue {
     ($name:literal) => {
-        of_queue!($name, "")
+        of_queue!(flags "", [$name])
     };
-    ($name:literal, even when full) => {
-        of_queue!($name, even_when_full!())
+    ($($name:literal),+; even when full) => {
+        of_queue!(flags even_when_full!(), [$($name),+])
     };
-    ($name:literal, $($flags:tt)*) => {
+    (flags $flags:expr, [$($name:literal),+]) => {
         LazyLock::new(|| {
             Script::new(concat!(
-                $($flags)*,
+                $flags,
                 include_str!("lua/prelude.lua"),
-                include_str!(concat!("lua/", $name, ".lua"))
+                $(include_str!(concat!("lua/", $name, ".lua"))),+
             ))
         })
     };
@@ -32,30 +32,35 @@ macro_rules! of_queue {
 
 /// Adds messages.
 pub(super) static SEND: LazyLock<Script> = of_queue!("send");
-/// Hands out messages.
-pub(super) static CLAIM: LazyLock<Script> = of_queue!("claim", even when full);
+/// Hands out messages in the order of sending.
+pub(super) static CLAIM: LazyLock<Script> = of_queue!("claim"; even when full);
+/// Hands out messages by rules, and replaces the rules of a queue.
+pub(super) static CLAIM_SHARED: LazyLock<Script> =
+    of_queue!("lanes", "share", "claim"; even when full);
+/// Counts the waiting messages of tenants.
+pub(super) static BACKLOGS: LazyLock<Script> = of_queue!("lanes", "backlogs"; even when full);
 /// Extends deliveries.
-pub(super) static EXTEND: LazyLock<Script> = of_queue!("extend", even when full);
+pub(super) static EXTEND: LazyLock<Script> = of_queue!("extend"; even when full);
 /// Ends deliveries.
-pub(super) static SETTLE: LazyLock<Script> = of_queue!("settle", even when full);
+pub(super) static SETTLE: LazyLock<Script> = of_queue!("settle"; even when full);
 /// Releases all messages of a dead worker.
-pub(super) static RECLAIM: LazyLock<Script> = of_queue!("reclaim", even when full);
+pub(super) static RECLAIM: LazyLock<Script> = of_queue!("reclaim"; even when full);
 /// Counts messages.
 pub(super) static DEPTH: LazyLock<Script> = of_queue!("depth");
 /// Reads messages without receiving them.
 pub(super) static PEEK: LazyLock<Script> = of_queue!("peek");
 /// Lists waiting messages.
-pub(super) static BROWSE: LazyLock<Script> = of_queue!("browse", even when full);
+pub(super) static BROWSE: LazyLock<Script> = of_queue!("browse"; even when full);
 /// Finds a waiting message.
-pub(super) static FIND: LazyLock<Script> = of_queue!("find", even when full);
+pub(super) static FIND: LazyLock<Script> = of_queue!("find"; even when full);
 /// Hands out chosen messages.
-pub(super) static TAKE: LazyLock<Script> = of_queue!("take", even when full);
+pub(super) static TAKE: LazyLock<Script> = of_queue!("lanes", "take"; even when full);
 /// Removes messages that are not in flight.
-pub(super) static PURGE: LazyLock<Script> = of_queue!("purge", even when full);
+pub(super) static PURGE: LazyLock<Script> = of_queue!("lanes", "purge"; even when full);
 /// Removes a task.
-pub(super) static CANCEL: LazyLock<Script> = of_queue!("cancel", even when full);
+pub(super) static CANCEL: LazyLock<Script> = of_queue!("lanes", "cancel"; even when full);
 /// Lets a worker receive.
-pub(super) static JOIN: LazyLock<Script> = of_queue!("join", even when full);
+pub(super) static JOIN: LazyLock<Script> = of_queue!("join"; even when full);
 
 macro_rules! of_registry {
     ($name:literal) => {

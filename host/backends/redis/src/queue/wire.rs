@@ -23,9 +23,14 @@ pub(super) enum ClaimAnswer {
         messages: Vec<Message>,
         /// Whether there were more, too many for one answer.
         more: bool,
+        /// The number of messages that went before others because they had waited too long.
+        overdue: usize,
     },
     /// No message, and the time until the next look unless something is sent.
     Nothing(Option<Duration>),
+    /// No message yet: the server has put some of the waiting messages in their places, and goes on
+    /// with the next claim by rules.
+    Again,
     /// The worker may not receive any more.
     Stranger,
 }
@@ -35,7 +40,7 @@ impl ClaimAnswer {
     pub(super) fn messages(&self) -> &[Message] {
         match self {
             Self::Messages { messages, .. } => messages,
-            Self::Nothing(_) | Self::Stranger => &[],
+            Self::Nothing(_) | Self::Again | Self::Stranger => &[],
         }
     }
 }
@@ -50,6 +55,7 @@ pub(super) fn claimed(answer: &[Value], queue: &str, most: u64) -> Option<ClaimA
     if rest.is_empty() {
         return Some(match *first {
             -2 => ClaimAnswer::Stranger,
+            -3 => ClaimAnswer::Again,
             ..0 => ClaimAnswer::Nothing(None),
             ms => ClaimAnswer::Nothing(Some(Duration::from_millis(ms.unsigned_abs()))),
         });
@@ -58,7 +64,8 @@ pub(super) fn claimed(answer: &[Value], queue: &str, most: u64) -> Option<ClaimA
     let messages = (0..columns.ids.len()).map(|at| columns.message(at, queue, most));
     Some(ClaimAnswer::Messages {
         messages: messages.collect::<Option<_>>()?,
-        more: *first == 1,
+        more: first % 2 == 1,
+        overdue: usize::try_from(first / 2).ok()?,
     })
 }
 
@@ -319,7 +326,7 @@ mod tests {
         let mut fields = [id, "body", "", "=g", "3", "1763764000999"].map(text);
         fields[2] = Value::Nil;
         let answer = answer(&[fields]);
-        let Some(ClaimAnswer::Messages { messages, more }) = claimed(&answer, "redis:q", 100)
+        let Some(ClaimAnswer::Messages { messages, more, .. }) = claimed(&answer, "redis:q", 100)
         else {
             panic!("messages");
         };
@@ -334,6 +341,26 @@ mod tests {
         );
         assert_eq!((&message.attributes, &message.unreadable), (&vec![], &None));
         assert_eq!(delivery(&message.receipt), Ok((id, "3")));
+    }
+
+    #[test]
+    fn first_number_counts_overdue_messages() {
+        let mut answer =
+            answer(&[["1763764000123456-0123abcd", "body", "", "", "1", "1"].map(text)]);
+        for (number, wanted) in [
+            (0, (false, 0)),
+            (1, (true, 0)),
+            (6, (false, 3)),
+            (7, (true, 3)),
+        ] {
+            answer[0] = Value::Int(number);
+            let Some(ClaimAnswer::Messages { more, overdue, .. }) =
+                claimed(&answer, "redis:q", 100)
+            else {
+                panic!("messages");
+            };
+            assert_eq!((more, overdue), wanted);
+        }
     }
 
     #[test]
@@ -379,6 +406,7 @@ mod tests {
         for (number, wanted) in [
             (-1, ClaimAnswer::Nothing(None)),
             (-2, ClaimAnswer::Stranger),
+            (-3, ClaimAnswer::Again),
             (5, ClaimAnswer::Nothing(soon)),
         ] {
             let read = claimed(&[Value::Int(number)], "redis:q", 100);

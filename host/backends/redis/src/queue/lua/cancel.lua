@@ -19,11 +19,12 @@ local function remove(id)
     call('SET', tombstone(q, id), '', 'EX', 43200)
   else
     waiting = waiting + 1
+    leave_lanes({ id })
   end
   for _, key in ipairs({ q.wait, q.leases, q.delayed }) do call('ZREM', key, id) end
   local group = call('HGET', q.group, id)
   if group and call('HGET', q.heads, group) == id then
-    stirred = advance(q, group, now) or stirred
+    stirred = advance(q, group, id, now) or stirred
   elseif group then
     call('ZREM', q.behind, behind_prefix(group) .. id)
   end

@@ -13,6 +13,9 @@
 -- workers  set of workers that may receive; `w:ID` set, the messages in flight of each; `w:ID:void`
 --          sorted set, its claims whose answers were lost, by the time in ms when it reported them;
 --          `w:ID:gone` once it was given up: both guard against late calls, for an hour
+-- sharing  hash, the rules by which messages are shared out, if there are any; see `lanes.lua`
+-- entries  list, id and time in ms from which it can be received: messages in `wait` that are not in
+--          a lane yet, if there are rules
 --
 -- If the head of a group is cancelled while it runs, it loses its payload, and the claim of its
 -- delivery becomes 0: the delivery holds the group back until it ends. A message that has no
@@ -28,7 +31,7 @@ local function keys_of(base)
     delayed = base .. ':delayed', body = base .. ':body', attributes = base .. ':attributes',
     group = base .. ':group', due = base .. ':due', delivery = base .. ':delivery',
     heads = base .. ':heads', behind = base .. ':behind', workers = base .. ':workers',
-    bell = base .. ':bell',
+    bell = base .. ':bell', sharing = base .. ':sharing', entries = base .. ':entries',
   }
 end
 
@@ -124,6 +127,34 @@ local function bodies_of(keys, ids, most)
   return call('HMGET', keys.body, unpack(ids))
 end
 
+-- Returns the rules by which the messages of a queue are shared out, false if there are none:
+-- `by_group`, whether groups are not kept in order; `order` while they are being put in order again,
+-- and `cursor` while lanes are being filled from `wait`.
+local function rules_of(keys)
+  if keys.rules == nil then
+    local found = call('HMGET', keys.sharing, 'by_group', 'order', 'cursor')
+    keys.rules = found[1] and { by_group = found[1] == '1', order = found[2], cursor = found[3] }
+  end
+  return keys.rules
+end
+
+-- The maximum number of entries. Beyond it, lanes are filled from `wait`.
+local most_entries = 100000
+
+-- Notes that messages have entered `wait`, so that the next claim puts them into their lanes.
+local function announce(keys, entries)
+  if rules_of(keys) and call('RPUSH', keys.entries, unpack(entries)) > most_entries then
+    call('UNLINK', keys.entries)
+    call('HSET', keys.sharing, 'cursor', '0')
+  end
+end
+
+-- Lets a message be received from `since` on, at its old position.
+local function let_wait(keys, id, since)
+  call('ZADD', keys.wait, seq_of(id), id)
+  announce(keys, { id .. num(since) })
+end
+
 local function wake(keys) call('PUBLISH', keys.bell, 'wake') end
 
 -- Puts a message where it waits: at its old position among those that can be received, or among the
@@ -132,32 +163,61 @@ local function place(keys, id, due, now)
   if due > now then
     call('ZADD', keys.delayed, num(due), id)
   else
-    call('ZADD', keys.wait, seq_of(id), id)
+    let_wait(keys, id, now)
   end
 end
 
 local function behind_prefix(group) return #group .. ':' .. group .. ':' end
 
--- Adds a message with its payload. A message of a group that has others waits behind them.
+-- The end of the range of all members that begin with a prefix.
+local function beyond(prefix) return '(' .. string.sub(prefix, 1, -2) .. ';' end
+
+-- Lets a message wait behind the head of its group.
+local function line_up(keys, id, group, due, now)
+  call('ZADD', keys.behind, 0, behind_prefix(group) .. id)
+  if due > now then call('HSET', keys.due, id, num(due)) end
+end
+
+-- Places a message that was received. It waits behind the head of its group, if that is another:
+-- the group may have been put in order since.
+local function put_back(keys, id, group, due, now)
+  local head = group ~= '' and call('HGET', keys.heads, group)
+  if group ~= '' and head ~= id then
+    local rules = rules_of(keys)
+    if not (rules and rules.by_group) then
+      if head then
+        line_up(keys, id, group, due, now)
+        return
+      end
+      call('HSET', keys.heads, group, id)
+    end
+  end
+  place(keys, id, due, now)
+end
+
+-- Adds a message with its payload. A message of a group that has others waits behind them, unless
+-- the rules share messages out by group.
 local function add(keys, id, body, attributes, group, due, now)
   call('HSET', keys.body, id, body)
   if attributes ~= '' then call('HSET', keys.attributes, id, attributes) end
   if group ~= '' then
     call('HSET', keys.group, id, group)
-    if call('HSETNX', keys.heads, group, id) == 0 then
-      call('ZADD', keys.behind, 0, behind_prefix(group) .. id)
-      if due > now then call('HSET', keys.due, id, num(due)) end
+    local rules = rules_of(keys)
+    if not (rules and rules.by_group) and call('HSETNX', keys.heads, group, id) == 0 then
+      line_up(keys, id, group, due, now)
       return
     end
   end
   place(keys, id, due, now)
 end
 
--- Moves up the next message of a group whose head has ended. Returns whether there is one.
-local function advance(keys, group, now)
+-- Moves up the next message of a group after one has ended, unless another is the head: several may
+-- have been in flight before the group was put in order. Returns whether there is a next one.
+local function advance(keys, group, ended, now)
+  local head = call('HGET', keys.heads, group)
+  if head and head ~= ended then return false end
   local prefix = behind_prefix(group)
-  local beyond = string.sub(prefix, 1, -2) .. ';'
-  local found = call('ZRANGEBYLEX', keys.behind, '[' .. prefix, '(' .. beyond, 'LIMIT', 0, 1)
+  local found = call('ZRANGEBYLEX', keys.behind, '[' .. prefix, beyond(prefix), 'LIMIT', 0, 1)
   if not found[1] then
     call('HDEL', keys.heads, group)
     return false
@@ -171,17 +231,16 @@ local function advance(keys, group, now)
   return true
 end
 
-
 -- Ends the delivery of a cancelled head. Returns whether another message moves up.
 local function forget(keys, id, d, now)
   call('SREM', in_process(keys, d.worker), id)
   call('ZREM', keys.leases, id)
   call('HDEL', keys.delivery, id)
   call('HDEL', keys.group, id)
-  return advance(keys, d.group, now)
+  return advance(keys, d.group, id, now)
 end
 
--- Returns a delivery's message to its old position.
+-- Returns a delivery's message to its old position. It can be received since `now`.
 local function give_back(keys, id, record, now)
   local d = read_delivery(record)
   if d and is_cancelled(d) then
@@ -193,20 +252,28 @@ local function give_back(keys, id, record, now)
     call('HSET', keys.delivery, id, write_delivery(d, ''))
   end
   call('ZREM', keys.leases, id)
-  call('ZADD', keys.wait, seq_of(id), id)
+  put_back(keys, id, d and d.group or '', 0, now)
+end
+
+-- Returns the first 1000 ids of a key whose times have come, and the times.
+local function due_by(key, now)
+  local found = call('ZRANGEBYSCORE', key, '-inf', num(now), 'WITHSCORES', 'LIMIT', '0', '1000')
+  local ids, times = {}, {}
+  for at = 1, #found, 2 do ids[#ids + 1], times[#times + 1] = found[at], tonumber(found[at + 1]) end
+  return ids, times
 end
 
 -- Makes messages receivable whose lease has ended or that have become due, at most 1000 of each.
 local function promote(keys, now)
-  local over = call('ZRANGEBYSCORE', keys.leases, '-inf', num(now), 'LIMIT', '0', '1000')
+  local over, ends = due_by(keys.leases, now)
   if #over > 0 then
     local records = call('HMGET', keys.delivery, unpack(over))
-    for at, id in ipairs(over) do give_back(keys, id, records[at], now) end
+    for at, id in ipairs(over) do give_back(keys, id, records[at], ends[at]) end
   end
-  local due = call('ZRANGEBYSCORE', keys.delayed, '-inf', num(now), 'LIMIT', '0', '1000')
+  local due, times = due_by(keys.delayed, now)
   if #due > 0 then
     call('ZREM', keys.delayed, unpack(due))
-    for _, id in ipairs(due) do call('ZADD', keys.wait, seq_of(id), id) end
+    for at, id in ipairs(due) do let_wait(keys, id, times[at]) end
   end
 end
 
@@ -238,6 +305,9 @@ local function hand_out(keys, ids, by, now)
   if not again then counts, firsts = {}, {} end
   return { by.more, at_ms, ids, bodies, attributes, groups, counts, firsts }
 end
+
+-- Chooses the messages of a claim by rules; only scripts with `share.lua` have it.
+local share
 
 -- Returns messages without changing them, in an answer like that of `claim` that begins with
 -- `first`.

@@ -11,13 +11,14 @@ local function remove(id)
   removed = removed + 1
 end
 
+leave_lanes(call('ZRANGE', q.wait, 0, most - 1))
 for _, key in ipairs({ q.wait, q.delayed }) do
   for _, id in ipairs(call('ZRANGE', key, 0, most - removed - 1)) do
     if removed < most then
       call('ZREM', key, id)
       local group = call('HGET', q.group, id)
       remove(id)
-      if group then advance(q, group, now) end
+      if group then advance(q, group, id, now) end
     end
   end
 end

@@ -4,7 +4,7 @@ local us = time_us()
 local now = to_ms(us)
 -- Microseconds that always increase, so that ids sort in the order of sending.
 local seq = math.max(us, tonumber(call('GET', q.seq) or '0') + 1) - 1
-local ids, bodies, waiting = {}, {}, {}
+local ids, bodies, waiting, entries = {}, {}, {}, {}
 for at = 2, #ARGV, 4 do
   seq = seq + 1
   local body, attributes, delay, group = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
@@ -15,6 +15,7 @@ for at = 2, #ARGV, 4 do
     bodies[#bodies + 1] = body
     waiting[#waiting + 1] = seq_of(id)
     waiting[#waiting + 1] = id
+    entries[#entries + 1] = id
   else
     add(q, id, body, attributes, group, now + delay, now)
   end
@@ -23,6 +24,9 @@ call('SET', q.seq, num(seq))
 if #bodies > 0 then
   call('HSET', q.body, unpack(bodies))
   call('ZADD', q.wait, unpack(waiting))
+  local rules = rules_of(q)
+  -- While lanes are being filled from `wait`, its end is still to come.
+  if rules and not rules.cursor then announce(q, entries) end
 end
 wake(q)
 return ids

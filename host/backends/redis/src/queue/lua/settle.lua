@@ -53,7 +53,7 @@ local function finish(id, d, what, with)
   by_worker[d.worker] = mine
   if what == 'r' then
     call('HSET', q.delivery, id, write_delivery(d, ''))
-    place(q, id, now + with, now)
+    put_back(q, id, d.group, now + with, now)
     stirred = true
     return
   end
@@ -61,7 +61,7 @@ local function finish(id, d, what, with)
   removed[#removed + 1] = id
   if d.group ~= '' then
     ungrouped[#ungrouped + 1] = id
-    stirred = advance(q, d.group, now) or stirred
+    stirred = advance(q, d.group, id, now) or stirred
   end
 end
 

@@ -17,5 +17,6 @@ end
 if #ids == 0 then
   return { -1 }
 end
-for _, id in ipairs(fit(q, ids, tonumber(ARGV[4]))) do call('ZADD', q.wait, seq_of(id), id) end
+leave_lanes(ids)
+for _, id in ipairs(fit(q, ids, tonumber(ARGV[4]))) do let_wait(q, id, now) end
 return hand_out(q, ids, { worker = worker, claim = claim, visibility = ARGV[3], most = tonumber(ARGV[5]), more = 0 }, now)

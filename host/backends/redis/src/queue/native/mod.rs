@@ -2,6 +2,7 @@
 //! server's clock.
 
 mod browse;
+mod terms;
 
 use super::doubts::LostClaims;
 use super::endings::{self, EndingBatch, RedisEnd};
@@ -15,6 +16,7 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Loss, Message, Outcome, OutgoingMessage, Receipt};
+use dispatcher_core::queue::sharing::{MOST_COUNTED, Sharing, TenantBacklog};
 use dispatcher_core::queue::{
     Ask, BrowseCursor, BrowsePage, Delays, Depth, ErrorKind, Identity, ItemError, PurgeStep, Queue,
     QueueError, QueueFacts, ReceivedMessages, VISIBILITY_CEILING,
@@ -23,6 +25,7 @@ use dispatcher_core::schedule::LOOK_INTERVAL;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use terms::{ClaimTerms, CurrentTerms};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -51,6 +54,7 @@ pub struct NativeQueue {
     losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Loss>>>,
     doubts: LostClaims,
     turns: LongAnswerTurns,
+    terms: CurrentTerms,
     sent: AtomicBool,
     dead_lettered: AtomicBool,
     /// The bytes that the process may hold.
@@ -81,6 +85,7 @@ impl NativeQueue {
             losses: tokio::sync::Mutex::new(losses),
             doubts: LostClaims::default(),
             turns: LongAnswerTurns::default(),
+            terms: CurrentTerms::default(),
             sent: AtomicBool::new(false),
             dead_lettered: AtomicBool::new(false),
             budget: None,
@@ -100,7 +105,12 @@ impl NativeQueue {
         let doubts = self.doubts.take(&worker);
         let list: String = doubts.iter().map(|claim| format!("{claim},")).collect();
         let largest = super::largest(self.budget.as_ref());
-        let mut call = script::CLAIM.key(&self.base);
+        let terms = self.terms.next();
+        let mut call = if terms.is_shared {
+            script::CLAIM_SHARED.key(&self.base)
+        } else {
+            script::CLAIM.key(&self.base)
+        };
         call.arg(&*worker)
             .arg(number)
             .arg(ask.max)
@@ -108,7 +118,11 @@ impl NativeQueue {
             .arg(if ask.newest_first { "newest" } else { "oldest" })
             .arg(list)
             .arg(bytes)
-            .arg(largest);
+            .arg(largest)
+            .arg(if terms.replaces { "set" } else { "keep" });
+        if terms.is_shared {
+            call.arg(&terms.of.arguments);
+        }
         let answer = self
             .lines
             .link
@@ -120,9 +134,10 @@ impl NativeQueue {
             })?;
         let claimed = wire::claimed(&answer, &self.identity.name, largest)
             .ok_or_else(|| item_errors::unexpected_answer(self.lines.link.place(), "a claim"))?;
+        self.terms.note(&terms, &claimed);
         match &claimed {
             ClaimAnswer::Stranger => self.worker.lose(&worker),
-            ClaimAnswer::Nothing(_) => {}
+            ClaimAnswer::Nothing(_) | ClaimAnswer::Again => {}
             ClaimAnswer::Messages { messages, .. } => {
                 let receipts = messages.iter().map(|message| message.receipt.clone());
                 if !self.worker.took(&worker, &self.base, receipts) {
@@ -131,6 +146,27 @@ impl NativeQueue {
             }
         }
         Ok(claimed)
+    }
+
+    /// Returns the answer with these messages, of which `held` is reserved.
+    fn received(
+        &self,
+        messages: Vec<Message>,
+        (drained, overdue): (bool, usize),
+        taken: BootInstant,
+    ) -> ReceivedMessages {
+        let held = self.budget.as_ref().map(|budget| {
+            let bytes = messages.iter().map(Message::held_bytes);
+            bytes.map(|bytes| budget.take(bytes)).collect()
+        });
+        ReceivedMessages {
+            held: held.unwrap_or_default(),
+            drained,
+            messages,
+            taken: Some(taken),
+            overdue,
+            ..ReceivedMessages::default()
+        }
     }
 
     /// Adds a queue to the set of all queues, once.
@@ -266,6 +302,16 @@ impl Queue for NativeQueue {
         Some(format!("redis:{}", dead_letter_queue.name))
     }
 
+    fn share_out(&self, sharing: &Arc<Sharing>) {
+        if self.terms.replace(ClaimTerms::of(sharing)) {
+            self.notifier.notify();
+        }
+    }
+
+    async fn backlogs(&self, tenants: &[String]) -> Result<Vec<TenantBacklog>, QueueError> {
+        self.count_backlogs(tenants).await
+    }
+
     async fn receive(
         &self,
         ask: Ask,
@@ -310,21 +356,18 @@ impl Queue for NativeQueue {
             self.turns
                 .note(claimed.as_ref().ok().map(ClaimAnswer::messages));
             let soonest = match claimed? {
-                ClaimAnswer::Messages { messages, more } => {
-                    let held = budget.map(|budget| {
-                        let bytes = messages.iter().map(Message::held_bytes);
-                        bytes.map(|bytes| budget.take(bytes)).collect()
-                    });
-                    drop(reserved);
-                    return Ok(ReceivedMessages {
-                        held: held.unwrap_or_default(),
-                        drained: !more && messages.len() < ask.max,
-                        messages,
-                        taken: Some(taken),
-                        ..ReceivedMessages::default()
-                    });
+                ClaimAnswer::Messages {
+                    messages,
+                    more,
+                    overdue,
+                } => {
+                    let drained = !more && messages.len() < ask.max;
+                    return Ok(self.received(messages, (drained, overdue), taken));
                 }
-                ClaimAnswer::Stranger => continue,
+                ClaimAnswer::Again if hurry.is_cancelled() => {
+                    return Ok(ReceivedMessages::default());
+                }
+                ClaimAnswer::Again | ClaimAnswer::Stranger => continue,
                 ClaimAnswer::Nothing(soonest) => soonest,
             };
             drop(reserved);
