@@ -394,8 +394,10 @@ impl Queue for LocalQueue {
         let mut backlogs = Vec::with_capacity(tenants.len());
         for tenants in tenants.chunks(TENANTS_AT_ONCE) {
             let (queue, tenants) = (self.origin.id, tenants.to_vec());
-            let run = move |turn: &mut turn::Turn<'_>| sharing::backlogs(turn, queue, &tenants);
-            backlogs.extend(self.handle.run(Durability::Look, run).await?);
+            let counted = self.handle.run(Durability::Look, move |turn| {
+                sharing::backlogs(turn, queue, &tenants)
+            });
+            backlogs.extend(counted.await?);
         }
         Ok(backlogs)
     }
@@ -527,11 +529,11 @@ impl Queue for LocalQueue {
         let chosen: Vec<Receipt> = listed.iter().take(BATCH).cloned().collect();
         let visibility = visibility.min(VISIBILITY_CEILING);
         let shares = self.terms.sharing().is_some();
-        let take = move |turn: &mut turn::Turn<'_>| {
+        let taken = self.handle.run(Durability::Light, move |turn| {
             let in_order = !(shares && sharing::is_by_group(turn, queue)?);
             browse::take_chosen(turn, queue, &chosen, visibility, in_order)
-        };
-        let taken = self.handle.run(Durability::Light, take).await?;
+        });
+        let taken = taken.await?;
         self.handle
             .run(Durability::Look, move |turn: &mut turn::Turn<'_>| {
                 browse::read(turn, &name, &taken)

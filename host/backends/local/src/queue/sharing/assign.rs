@@ -121,13 +121,12 @@ fn assign(turn: &Turn<'_>, rules: &AssignmentRules, row: &MessageRow) -> rusqlit
             (Some(Priority::of(place, &message)), message.held_bytes())
         }
     };
-    let tenant = row.group.as_deref().filter(|_| rules.by_group);
+    let tenant = match &row.group {
+        Some(group) if rules.by_group => group,
+        _ => "",
+    };
     turn.connection
         .prepare_cached("UPDATE entries SET priority = ?2, tenant = ?3 WHERE seq = ?1")?
-        .execute(params![
-            row.seq,
-            priority.map(Priority::number),
-            tenant.unwrap_or_default()
-        ])?;
+        .execute(params![row.seq, priority.map(Priority::number), tenant])?;
     Ok(bytes)
 }

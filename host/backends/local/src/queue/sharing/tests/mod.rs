@@ -32,7 +32,7 @@ struct SharedWorld {
 }
 
 /// An answer of a receive: the messages, how many were overdue, and whether the queue is drained.
-struct Answer {
+struct ReceiveAnswer {
     messages: Vec<Message>,
     overdue: usize,
     drained: bool,
@@ -81,7 +81,7 @@ impl SharedWorld {
         answers.remove(0).unwrap()
     }
 
-    fn receive_by(&self, terms: &DeliveryTerms, ask: Ask) -> Answer {
+    fn receive_by(&self, terms: &DeliveryTerms, ask: Ask) -> ReceiveAnswer {
         let mut turn = self.turn();
         let mut claimed = claim(&mut turn, self.origin.id, "local:q", ask, terms).unwrap();
         for (slot, rules) in std::mem::take(&mut turn.written) {
@@ -90,7 +90,7 @@ impl SharedWorld {
         let (overdue, drained) = (claimed.overdue, claimed.drained);
         claimed.refused.clear();
         let (messages, _) = load(&turn, claimed, "local:q", terms).unwrap();
-        Answer {
+        ReceiveAnswer {
             messages,
             overdue,
             drained,

@@ -50,7 +50,7 @@ enum Step {
 
 /// A message as the file has it, without its lane.
 #[derive(Debug, Clone)]
-struct Waiting {
+struct WaitingMessage {
     seq: i64,
     lane: Lane,
     visible_at: StoreTime,
@@ -67,7 +67,7 @@ struct Model {
 
 impl Model {
     /// Returns the messages that count, received or not.
-    fn all(&self) -> Vec<Waiting> {
+    fn all(&self) -> Vec<WaitingMessage> {
         let sql = "SELECT e.seq, e.visible_at, e.sent_at, coalesce(e.message_group, ''),
                           substr(p.body, 1 + length(coalesce(e.message_group, '')))
                    FROM entries e JOIN payloads p ON p.seq = coalesce(e.payload, e.seq)
@@ -78,7 +78,7 @@ impl Model {
             let priority: String = row.get(4)?;
             let priority = priority.parse().unwrap_or(3);
             let tenant: String = row.get(3)?;
-            Ok(Waiting {
+            Ok(WaitingMessage {
                 seq: row.get(0)?,
                 visible_at: row.get(1)?,
                 sent_at: row.get(2)?,
@@ -98,7 +98,7 @@ impl Model {
     }
 
     /// Returns the messages that can be received.
-    fn receivable(&self) -> Vec<Waiting> {
+    fn receivable(&self) -> Vec<WaitingMessage> {
         let mut all = self.all();
         all.retain(|one| {
             one.visible_at <= self.world.now && !self.sharing.parked.contains(&one.lane.1)
@@ -134,7 +134,7 @@ impl Model {
         (lanes, times)
     }
 
-    fn deadline(&self, one: &Waiting) -> Option<StoreTime> {
+    fn deadline(&self, one: &WaitingMessage) -> Option<StoreTime> {
         let priority = Priority::new(one.lane.0.into()).unwrap();
         let wait = self.sharing.longest_wait(priority)?;
         Some(one.visible_at + wait).filter(|deadline| *deadline <= self.world.now)
