@@ -17,13 +17,13 @@ const PREFIX: &str = "sharing";
 const AT_ONCE: Outcome = Outcome::Release(Duration::ZERO);
 
 /// A queue, and the server that looks at it from outside.
-pub(crate) struct Scene {
+pub(crate) struct SharedQueue {
     name: String,
     pub queue: NativeQueue,
     beside: Plain,
 }
 
-impl Scene {
+impl SharedQueue {
     pub(crate) async fn new() -> Self {
         let name = RedisServer::fresh_name("shared");
         Self {
@@ -90,12 +90,12 @@ async fn open(name: &str) -> NativeQueue {
 }
 
 /// The queue of a scene as another process has it.
-pub(crate) async fn second(scene: &Scene) -> NativeQueue {
+pub(crate) async fn second(scene: &SharedQueue) -> NativeQueue {
     open(&scene.name).await
 }
 
 /// The member of a message in the lanes, empty without one.
-pub(crate) fn lane_of(scene: &mut Scene, id: &str) -> String {
+pub(crate) fn lane_of(scene: &mut SharedQueue, id: &str) -> String {
     let lanes = scene.key("lanes");
     let mut members = scene.raw(&["ZRANGE", &lanes, "0", "-1"]);
     members.retain(|member| member.ends_with(id));
@@ -142,7 +142,7 @@ fn groups(messages: &[Message]) -> BTreeMap<&str, usize> {
 #[tokio::test]
 async fn backlogged_tenants_share_by_weight() {
     let weights = BTreeMap::from([("b".to_owned(), 2), ("c".to_owned(), 5)]);
-    let scene = Scene::sharing(Sharing {
+    let scene = SharedQueue::sharing(Sharing {
         weights,
         ..by_group()
     })
@@ -176,7 +176,7 @@ async fn backlogged_tenants_share_by_weight() {
 
 #[tokio::test]
 async fn urgent_messages_go_first_and_groups_stay_in_order() {
-    let scene = Scene::sharing(by_priority()).await;
+    let scene = SharedQueue::sharing(by_priority()).await;
     let wanted = [(5, "e"), (3, "c"), (1, "a"), (2, "b"), (4, "d")];
     for (priority, body) in wanted {
         scene
@@ -197,7 +197,7 @@ async fn urgent_messages_go_first_and_groups_stay_in_order() {
 
 #[tokio::test]
 async fn newest_message_of_the_tenant_comes_first() {
-    let scene = Scene::sharing(by_group()).await;
+    let scene = SharedQueue::sharing(by_group()).await;
     scene
         .handy()
         .send_all(&[all(3, "a"), all(3, "b")].concat())
@@ -214,7 +214,7 @@ async fn message_that_waited_too_long_goes_before_all_priorities() {
         ..by_priority()
     };
     sharing.longest_waits[4] = Some(wait);
-    let scene = Scene::sharing(sharing.clone()).await;
+    let scene = SharedQueue::sharing(sharing.clone()).await;
     let old: Vec<_> = ["parked", "x"]
         .map(|group| urgent(5, grouped(group, group)))
         .into();
@@ -249,7 +249,7 @@ async fn message_that_waited_too_long_goes_before_all_priorities() {
 #[tokio::test]
 async fn parked_tenants_get_nothing_until_rules_change() {
     let parked = BTreeSet::from(["a".to_owned()]);
-    let scene = Scene::sharing(Sharing {
+    let scene = SharedQueue::sharing(Sharing {
         parked,
         ..by_group()
     })
@@ -283,7 +283,7 @@ async fn parked_tenants_get_nothing_until_rules_change() {
 
 #[tokio::test]
 async fn messages_that_come_back_enter_their_lanes() {
-    let mut scene = Scene::sharing(by_group()).await;
+    let mut scene = SharedQueue::sharing(by_group()).await;
     let delayed = OutgoingMessage {
         delay: Duration::from_millis(50),
         ..grouped("a", "delayed")
@@ -318,7 +318,7 @@ async fn messages_that_come_back_enter_their_lanes() {
         .receive_up_to(9, LONG, Duration::ZERO)
         .await;
     assert_eq!(none.messages, []);
-    let Scene {
+    let SharedQueue {
         name,
         queue,
         mut beside,
@@ -331,7 +331,7 @@ async fn messages_that_come_back_enter_their_lanes() {
 
 #[tokio::test]
 async fn messages_that_are_removed_leave_their_lanes() {
-    let mut scene = Scene::sharing(Sharing {
+    let mut scene = SharedQueue::sharing(Sharing {
         by_group: true,
         ..by_priority()
     })
@@ -340,7 +340,7 @@ async fn messages_that_are_removed_leave_their_lanes() {
     let sent: Vec<_> = (0..40).map(message).collect();
     let ids = scene.handy().send_all(&sent).await;
     assert_eq!(scene.receive(2).await.messages.len(), 2);
-    let count = async |scene: &Scene| {
+    let count = async |scene: &SharedQueue| {
         let counted = scene
             .queue
             .backlogs(&["a".into(), "b".into()])
@@ -368,7 +368,7 @@ async fn messages_that_are_removed_leave_their_lanes() {
 
 #[tokio::test]
 async fn backlogs_have_count_and_age_of_each_tenant() {
-    let scene = Scene::sharing(by_group()).await;
+    let scene = SharedQueue::sharing(by_group()).await;
     let empty = TenantBacklog::default();
     assert_eq!(scene.backlog("a").await, empty);
     scene.receive(1).await;
@@ -404,7 +404,7 @@ async fn drain(queue: &dyn Queue) -> Vec<Message> {
 
 #[tokio::test]
 async fn groups_are_in_order_again_without_the_rules() {
-    let mut scene = Scene::sharing(Sharing {
+    let mut scene = SharedQueue::sharing(Sharing {
         by_group: true,
         ..by_priority()
     })
@@ -474,7 +474,7 @@ async fn groups_are_in_order_again_without_the_rules() {
 
 #[tokio::test]
 async fn group_waits_for_a_message_that_was_in_flight_before_it_was_in_order() {
-    let scene = Scene::sharing(by_group()).await;
+    let scene = SharedQueue::sharing(by_group()).await;
     scene.handy().send_all(&all(3, "a")).await;
     let held = scene.handy().receive_newest(1).await;
     assert_eq!(bodies(&held), ["a2"]);
@@ -491,7 +491,7 @@ async fn group_waits_for_a_message_that_was_in_flight_before_it_was_in_order() {
 
 #[tokio::test]
 async fn messages_are_shared_out_by_new_rules() {
-    let scene = Scene::new().await;
+    let scene = SharedQueue::new().await;
     // In order: most wait behind the first of their group.
     for part in 0..15 {
         let sent: Vec<_> = (0..100)
@@ -536,7 +536,7 @@ async fn messages_are_shared_out_by_new_rules() {
 
 #[tokio::test]
 async fn last_process_to_start_decides_the_lanes() {
-    let scene = Scene::sharing(by_group()).await;
+    let scene = SharedQueue::sharing(by_group()).await;
     scene.handy().send_all(&all(4, "a")).await;
     assert_eq!(scene.bodies(2).await.len(), 2);
     let plain = open(&scene.name).await;
@@ -560,7 +560,7 @@ async fn last_process_to_start_decides_the_lanes() {
 
 #[tokio::test]
 async fn messages_of_an_older_program_are_delivered() {
-    let mut scene = Scene::sharing(by_group()).await;
+    let mut scene = SharedQueue::sharing(by_group()).await;
     let ids = scene.handy().send_all(&all(3, "busy")).await;
     assert_eq!(scene.receive(1).await.messages.len(), 1);
     // As it sends: the first of a group waits, the others wait behind it.
@@ -595,7 +595,7 @@ async fn messages_of_an_older_program_are_delivered() {
 
 #[tokio::test]
 async fn bytes_of_a_receive_are_bounded() {
-    let scene = Scene::sharing(by_group()).await;
+    let scene = SharedQueue::sharing(by_group()).await;
     let large = "x".repeat(3_000_000);
     for tenant in ["a", "b", "c"] {
         scene
@@ -614,7 +614,7 @@ async fn bytes_of_a_receive_are_bounded() {
 
 #[tokio::test]
 async fn ten_thousand_tenants_leave_little_behind() {
-    let mut scene = Scene::sharing(by_group()).await;
+    let mut scene = SharedQueue::sharing(by_group()).await;
     for part in 0..120 {
         let sent: Vec<_> = (0..100)
             .map(|at| grouped(&format!("t{part}-{at}"), "m"))

@@ -2,7 +2,7 @@
 //! message a receive must bring, and that none is lost, brought twice or left behind.
 
 use crate::backend::{Handy, LONG, grouped, plain};
-use crate::redis_sharing::{Scene, by_priority, lane_of, second, urgent};
+use crate::redis_sharing::{SharedQueue, by_priority, lane_of, second, urgent};
 use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::message::{Message, Outcome, samples};
 use dispatcher_core::queue::sharing::{Priority, Sharing};
@@ -69,31 +69,31 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 #[derive(Debug)]
-enum Place {
+enum Whereabouts {
     Waiting,
     Delayed,
     Held(Box<Message>),
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ModelMessage {
     tenant: &'static str,
     priority: u8,
-    place: Place,
+    place: Whereabouts,
 }
 
 type Lane = (u8, &'static str);
 
 /// All messages by id, and what each lane has paid.
 struct Model {
-    messages: BTreeMap<String, Entry>,
+    messages: BTreeMap<String, ModelMessage>,
     sharing: Sharing,
     passes: HashMap<Lane, u64>,
     virtual_times: HashMap<u8, u64>,
 }
 
 impl Model {
-    fn lane(&self, entry: &Entry) -> Lane {
+    fn lane(&self, entry: &ModelMessage) -> Lane {
         (
             if self.sharing.priority.is_some() {
                 entry.priority
@@ -113,7 +113,7 @@ impl Model {
         let entry = &self.messages[id];
         let in_order = !self.sharing.by_group && !entry.tenant.is_empty();
         let mut before = self.messages.range(..id.to_owned());
-        matches!(entry.place, Place::Waiting)
+        matches!(entry.place, Whereabouts::Waiting)
             && !(in_order && before.any(|(_, other)| other.tenant == entry.tenant))
     }
 
@@ -164,7 +164,7 @@ impl Model {
 
     fn hold(&mut self, message: Message) {
         let entry = self.messages.get_mut(&message.id).expect("it was sent");
-        entry.place = Place::Held(Box::new(message));
+        entry.place = Whereabouts::Held(Box::new(message));
     }
 
     fn held(&self) -> Vec<Message> {
@@ -172,26 +172,26 @@ impl Model {
             .messages
             .values()
             .filter_map(|entry| match &entry.place {
-                Place::Held(message) => Some((**message).clone()),
+                Whereabouts::Held(message) => Some((**message).clone()),
                 _ => None,
             });
         held.collect()
     }
 }
 
-struct Run {
-    scene: Scene,
+struct ModelRun {
+    scene: SharedQueue,
     other: Box<dyn Queue>,
     model: Model,
 }
 
-impl Run {
+impl ModelRun {
     async fn new() -> Self {
         let sharing = Sharing {
             by_group: true,
             ..by_priority()
         };
-        let scene = Scene::sharing(sharing.clone()).await;
+        let scene = SharedQueue::sharing(sharing.clone()).await;
         let run = Self {
             other: Box::new(second(&scene).await),
             scene,
@@ -258,8 +258,8 @@ impl Run {
             .get_mut(&message.id)
             .expect("it was sent");
         match outcome {
-            Outcome::Release(Duration::ZERO) => entry.place = Place::Waiting,
-            Outcome::Release(_) => entry.place = Place::Delayed,
+            Outcome::Release(Duration::ZERO) => entry.place = Whereabouts::Waiting,
+            Outcome::Release(_) => entry.place = Whereabouts::Delayed,
             _ => {
                 self.model.messages.remove(&message.id);
             }
@@ -294,7 +294,7 @@ impl Run {
                     .messages
                     .get_mut(&message.id)
                     .expect("it was sent")
-                    .place = Place::Waiting;
+                    .place = Whereabouts::Waiting;
             }
             Step::Settle { .. } | Step::EndVisibility(_) => {}
             Step::Choose(count) => self.choose(*count).await,
@@ -303,7 +303,7 @@ impl Run {
                     .model
                     .messages
                     .iter()
-                    .filter(|(_, entry)| !matches!(entry.place, Place::Held(_)));
+                    .filter(|(_, entry)| !matches!(entry.place, Whereabouts::Held(_)));
                 let ids: Vec<_> = waiting.map(|(id, _)| id.clone()).collect();
                 if let Some(id) = ids.get(which % ids.len().max(1)) {
                     prop_assert_eq!(self.scene.cancel(id).await, 1);
@@ -314,7 +314,7 @@ impl Run {
                 while self.queue().purge().await.expect("an answer").has_more {}
                 self.model
                     .messages
-                    .retain(|_, entry| matches!(entry.place, Place::Held(_)));
+                    .retain(|_, entry| matches!(entry.place, Whereabouts::Held(_)));
             }
             Step::Park(tenants) => {
                 self.model.sharing.parked =
@@ -349,10 +349,10 @@ impl Run {
             .send_all(&vec![urgent(priority.into(), message); count])
             .await;
         for id in ids {
-            let entry = Entry {
+            let entry = ModelMessage {
                 tenant,
                 priority,
-                place: Place::Waiting,
+                place: Whereabouts::Waiting,
             };
             self.model.messages.insert(id, entry);
         }
@@ -463,7 +463,7 @@ proptest! {
     #[test]
     fn receives_keep_to_the_rules(steps in steps()) {
         runtime().block_on(async {
-            let mut run = Run::new().await;
+            let mut run = ModelRun::new().await;
             for step in &steps {
                 run.step(step).await?;
             }
@@ -478,7 +478,7 @@ proptest! {
     ) {
         runtime().block_on(async {
             let place = MessagePlace::Pointer(pointer.into());
-            let mut scene = Scene::sharing(Sharing {
+            let mut scene = SharedQueue::sharing(Sharing {
                 priority: Some(place.clone()),
                 ..Sharing::default()
             }).await;

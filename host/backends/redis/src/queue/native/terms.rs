@@ -50,11 +50,10 @@ impl ClaimTerms {
             ..Sharing::default()
         };
         let usual = anyone.price("").min(HIGHEST_PRICE);
-        let is_tenant = |name: &&String| sharing.by_group || name.is_empty();
         let named: BTreeSet<&String> = sharing.weights.keys().chain(sharing.times.keys()).collect();
         let prices: Vec<_> = named
             .into_iter()
-            .filter(is_tenant)
+            .filter(|name| has_tenant(sharing, name))
             .map(|tenant| (tenant, sharing.price(tenant).min(HIGHEST_PRICE)))
             .filter(|(_, price)| *price != usual)
             .collect();
@@ -65,7 +64,12 @@ impl ClaimTerms {
         for (tenant, price) in prices {
             arguments.extend([tenant.clone(), price.to_string()]);
         }
-        let parked: BTreeSet<String> = sharing.parked.iter().filter(is_tenant).cloned().collect();
+        let parked: BTreeSet<String> = sharing
+            .parked
+            .iter()
+            .filter(|name| has_tenant(sharing, name))
+            .cloned()
+            .collect();
         arguments.extend(parked.iter().cloned());
         Self {
             changes_delivery: sharing.changes_delivery(),
@@ -74,6 +78,11 @@ impl ClaimTerms {
             arguments,
         }
     }
+}
+
+/// Whether messages may be of this tenant.
+fn has_tenant(sharing: &Sharing, name: &str) -> bool {
+    sharing.by_group || name.is_empty()
 }
 
 impl Default for ClaimTerms {
@@ -180,14 +189,13 @@ impl NativeQueue {
 
 /// Reads the count of a tenant, and the ms that its first message has waited.
 fn backlog(numbers: &[i64]) -> TenantBacklog {
-    let count = |at: usize| {
-        numbers
-            .get(at)
-            .and_then(|number| u64::try_from(*number).ok())
-    };
+    let [waiting, oldest] = [0, 1].map(|at| {
+        let number = numbers.get(at).copied().unwrap_or(-1);
+        u64::try_from(number).ok()
+    });
     TenantBacklog {
-        waiting: count(0).unwrap_or_default(),
-        oldest: count(1).map(Duration::from_millis),
+        waiting: waiting.unwrap_or_default(),
+        oldest: oldest.map(Duration::from_millis),
     }
 }
 
