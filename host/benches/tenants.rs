@@ -59,6 +59,8 @@ use support::program::{Program, dispatcher};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
+/// How long a server may take to answer first.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Messages of the big tenant, which wait before the others begin.
 const BIG: usize = 10_000;
 /// The other tenants, and the messages of each.

@@ -4,7 +4,7 @@
 use crate::backend::{Handy, LONG, PATIENT, bodies, grouped, plain};
 use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::message::{Attribute, Message, Outcome, OutgoingMessage};
-use dispatcher_core::queue::sharing::{Sharing, TenantBacklog};
+use dispatcher_core::queue::sharing::{SharingRules, TenantBacklog};
 use dispatcher_core::queue::{Ask, Queue, ReceivedMessages};
 use dispatcher_redis::queue::{NativeQueue, Redis};
 use dispatcher_tests::redis::{Plain, RedisServer};
@@ -33,7 +33,7 @@ impl SharedQueue {
         }
     }
 
-    pub(crate) async fn sharing(sharing: Sharing) -> Self {
+    pub(crate) async fn sharing(sharing: SharingRules) -> Self {
         let scene = Self::new().await;
         scene.queue.share_out(&Arc::new(sharing));
         scene
@@ -102,17 +102,17 @@ pub(crate) fn lane_of(scene: &mut SharedQueue, id: &str) -> String {
     members.pop().unwrap_or_default()
 }
 
-pub(crate) fn by_group() -> Sharing {
-    Sharing {
+pub(crate) fn by_group() -> SharingRules {
+    SharingRules {
         by_group: true,
-        ..Sharing::default()
+        ..SharingRules::default()
     }
 }
 
-pub(crate) fn by_priority() -> Sharing {
-    Sharing {
+pub(crate) fn by_priority() -> SharingRules {
+    SharingRules {
         priority: Some(MessagePlace::Attribute("priority".into())),
-        ..Sharing::default()
+        ..SharingRules::default()
     }
 }
 
@@ -142,7 +142,7 @@ fn groups(messages: &[Message]) -> BTreeMap<&str, usize> {
 #[tokio::test]
 async fn backlogged_tenants_share_by_weight() {
     let weights = BTreeMap::from([("b".to_owned(), 2), ("c".to_owned(), 5)]);
-    let scene = SharedQueue::sharing(Sharing {
+    let scene = SharedQueue::sharing(SharingRules {
         weights,
         ..by_group()
     })
@@ -209,7 +209,7 @@ async fn newest_message_of_the_tenant_comes_first() {
 #[tokio::test]
 async fn message_that_waited_too_long_goes_before_all_priorities() {
     let wait = Duration::from_millis(150);
-    let mut sharing = Sharing {
+    let mut sharing = SharingRules {
         by_group: true,
         ..by_priority()
     };
@@ -249,7 +249,7 @@ async fn message_that_waited_too_long_goes_before_all_priorities() {
 #[tokio::test]
 async fn parked_tenants_get_nothing_until_rules_change() {
     let parked = BTreeSet::from(["a".to_owned()]);
-    let scene = SharedQueue::sharing(Sharing {
+    let scene = SharedQueue::sharing(SharingRules {
         parked,
         ..by_group()
     })
@@ -331,7 +331,7 @@ async fn messages_that_come_back_enter_their_lanes() {
 
 #[tokio::test]
 async fn messages_that_are_removed_leave_their_lanes() {
-    let mut scene = SharedQueue::sharing(Sharing {
+    let mut scene = SharedQueue::sharing(SharingRules {
         by_group: true,
         ..by_priority()
     })
@@ -404,7 +404,7 @@ async fn drain(queue: &dyn Queue) -> Vec<Message> {
 
 #[tokio::test]
 async fn groups_are_in_order_again_without_the_rules() {
-    let mut scene = SharedQueue::sharing(Sharing {
+    let mut scene = SharedQueue::sharing(SharingRules {
         by_group: true,
         ..by_priority()
     })
@@ -506,17 +506,17 @@ async fn messages_are_shared_out_by_new_rules() {
     }
     assert_eq!(scene.receive(9).await.messages.len(), 3);
     let rules = [
-        Sharing {
+        SharingRules {
             by_group: true,
             ..by_priority()
         },
         by_priority(),
         by_group(),
-        Sharing::default(),
-        Sharing {
+        SharingRules::default(),
+        SharingRules {
             by_group: true,
             priority: Some(MessagePlace::Pointer("/p".into())),
-            ..Sharing::default()
+            ..SharingRules::default()
         },
     ];
     let mut total = 3;

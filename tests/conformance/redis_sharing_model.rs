@@ -5,7 +5,7 @@ use crate::backend::{Handy, LONG, grouped, plain};
 use crate::redis_sharing::{SharedQueue, by_priority, lane_of, second, urgent};
 use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::message::{Message, Outcome, samples};
-use dispatcher_core::queue::sharing::{Priority, Sharing};
+use dispatcher_core::queue::sharing::{Priority, SharingRules};
 use dispatcher_core::queue::{Ask, Queue};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -87,7 +87,7 @@ type Lane = (u8, &'static str);
 /// All messages by id, and what each lane has paid.
 struct Model {
     messages: BTreeMap<String, ModelMessage>,
-    sharing: Sharing,
+    sharing: SharingRules,
     passes: HashMap<Lane, u64>,
     virtual_times: HashMap<u8, u64>,
 }
@@ -187,7 +187,7 @@ struct ModelRun {
 
 impl ModelRun {
     async fn new() -> Self {
-        let sharing = Sharing {
+        let sharing = SharingRules {
             by_group: true,
             ..by_priority()
         };
@@ -478,9 +478,9 @@ proptest! {
     ) {
         runtime().block_on(async {
             let place = MessagePlace::Pointer(pointer.into());
-            let mut scene = SharedQueue::sharing(Sharing {
+            let mut scene = SharedQueue::sharing(SharingRules {
                 priority: Some(place.clone()),
-                ..Sharing::default()
+                ..SharingRules::default()
             }).await;
             scene.receive(1).await;
             let sent: Vec<_> = bodies.iter().map(|body| plain(body)).collect();

@@ -279,7 +279,7 @@ impl Intake {
                 held,
                 short_of: _,
                 dead_lettered,
-                overdue: _,
+                overdue,
             }) => {
                 for letter in &dead_lettered {
                     self.arrivals.dead_lettered(lane, letter);
@@ -288,6 +288,7 @@ impl Intake {
                     self.readiness.clear(&format!("queue {name}"));
                 }
                 self.counters.received.many(messages.len());
+                self.sources[lane].meter.hastened.many(overdue);
                 self.measure(lane, &messages);
                 self.group(lane, &mut messages);
                 let taken = handed_out(called, taken, visibility, answered);

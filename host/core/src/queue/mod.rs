@@ -12,7 +12,7 @@ use crate::message::{Loss, Message, Outcome, OutgoingMessage, Receipt, SendSpan}
 use crate::telemetry::events::Reason;
 use crate::telemetry::metrics::durations::SentMessages;
 use crate::telemetry::trace::Tracer;
-use sharing::{Sharing, TenantBacklog};
+use sharing::{SharingRules, TenantBacklog};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -409,7 +409,7 @@ pub trait Queue: Send + Sync + 'static {
     /// Sets the rules by which later receives share the messages out, also those that wait already.
     /// Cheap: a backend keeps to them from its next call on. A backend that cannot choose ignores
     /// them.
-    fn share_out(&self, _sharing: &Arc<Sharing>) {}
+    fn share_out(&self, _sharing: &Arc<SharingRules>) {}
 
     /// Returns the waiting messages of these tenants, in their order; nothing on a backend that
     /// ignores `share_out`.

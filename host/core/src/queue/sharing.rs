@@ -75,13 +75,13 @@ impl SharingPlaces {
     }
 
     /// Returns the rules for a queue, with these weights of tenants.
-    pub fn rules(&self, weights: BTreeMap<String, u32>) -> Sharing {
-        Sharing {
+    pub fn rules(&self, weights: BTreeMap<String, u32>) -> SharingRules {
+        SharingRules {
             by_group: self.tenant == Some(MessageKey::Group),
             priority: self.priority.clone().filter(|_| !self.is_wrapped),
             longest_waits: self.longest_waits,
             weights,
-            ..Sharing::default()
+            ..SharingRules::default()
         }
     }
 
@@ -102,7 +102,7 @@ impl SharingPlaces {
 /// most urgent priority, the one that has paid least goes first. A tenant that had no messages has
 /// no claim on the time that it did not use.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sharing {
+pub struct SharingRules {
     /// Whether each message group is a tenant. Then groups are not kept in order. Messages without a
     /// group are of one tenant, named by the empty text. Otherwise, for the queue, all messages are
     /// of that tenant.
@@ -122,7 +122,7 @@ pub struct Sharing {
     pub parked: BTreeSet<String>,
 }
 
-impl Sharing {
+impl SharingRules {
     /// Whether a queue that keeps to these rules delivers in another order than usual.
     pub fn changes_delivery(&self) -> bool {
         self.by_group || self.priority.is_some()
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn tenant_pays_for_its_time_by_its_weight() {
-        let mut sharing = Sharing::default();
+        let mut sharing = SharingRules::default();
         assert_eq!(sharing.price("a"), sharing.price("b"));
         sharing.usual_time = Some(Duration::from_millis(2));
         sharing.times = BTreeMap::from([("slow".into(), Duration::from_millis(20))]);

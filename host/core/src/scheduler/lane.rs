@@ -12,7 +12,7 @@ use super::single_receives::SingleReceives;
 use super::tenants::Tenants;
 use super::variety::Variety;
 use crate::clock::BootInstant;
-use crate::queue::sharing::Sharing;
+use crate::queue::sharing::SharingRules;
 use crate::throttle::bucket::Bucket;
 use crate::throttle::median::Median;
 use crate::throttle::pace::FULL_CALL;
@@ -53,7 +53,10 @@ pub struct LaneRules {
     /// The order in which its waiting messages start.
     pub sequence: Sequence,
     /// The rules by which tenants and priorities share the queue, if they do.
-    pub sharing: Option<Arc<Sharing>>,
+    pub sharing: Option<Arc<SharingRules>>,
+    /// Whether the queue delivers by priority and counts the messages that it delivers before others
+    /// because they have waited for long.
+    pub counts_overdue: bool,
 }
 
 /// The limits of a queue, in addition to the route's. They may change while it runs.
@@ -227,7 +230,10 @@ impl<J: WaitingJob> Lane<J> {
     /// Takes the jobs of one attempt.
     pub(super) fn take(&mut self, now: BootInstant) -> Vec<J> {
         let most = self.together.min(self.may_start(now));
-        self.hastened += self.ready.hasten(now);
+        let hastened = self.ready.hasten(now);
+        if !self.rules.counts_overdue {
+            self.hastened += hastened;
+        }
         let jobs = if self.limited.is_some() {
             self.take_permitted(most, now)
         } else {

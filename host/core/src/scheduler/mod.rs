@@ -29,7 +29,7 @@ pub use start::{After, FinishedAttempt, MessageFate, Start};
 
 use crate::clock::BootInstant;
 use crate::fleet::keeper::Fleet;
-use crate::queue::sharing::Sharing;
+use crate::queue::sharing::SharingRules;
 use crate::throttle::control::Control;
 use crate::throttle::pace::{Bounds, Pace};
 use batching::BatchingDelay;
@@ -380,7 +380,7 @@ impl<J: WaitingJob> Scheduler<J> {
 
     /// Returns the rules by which tenants share each queue that does not know them yet. Call it
     /// before `plan`.
-    pub fn share_out(&mut self, now: BootInstant) -> Vec<(usize, Arc<Sharing>)> {
+    pub fn share_out(&mut self, now: BootInstant) -> Vec<(usize, Arc<SharingRules>)> {
         if !self.has_tenants {
             return Vec::new();
         }

@@ -4,7 +4,7 @@ use super::line::{LineEntry, ReadyLine};
 use crate::clock::{BootInstant, Timestamp};
 use crate::fleet::hand::Needs;
 use crate::fleet::keeper::FleetPermit;
-use crate::queue::sharing::{Priority, Sharing};
+use crate::queue::sharing::{Priority, SharingRules};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl<J: WaitingJob> Ready<J> {
         ordered: bool,
         sequence: Sequence,
         gather: Gather,
-        sharing: Option<Arc<Sharing>>,
+        sharing: Option<Arc<SharingRules>>,
     ) -> Self {
         Self {
             waiting: ReadyLine::new(sequence, ordered, sharing),
@@ -131,7 +131,7 @@ impl<J: WaitingJob> Ready<J> {
     }
 
     /// Replaces the rules by which tenants share the list, if they do.
-    pub(crate) fn share_out(&mut self, sharing: &Arc<Sharing>) {
+    pub(crate) fn share_out(&mut self, sharing: &Arc<SharingRules>) {
         self.waiting.share_out(sharing);
     }
 

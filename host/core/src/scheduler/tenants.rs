@@ -6,7 +6,7 @@ use super::limited::LimitedJobs;
 use super::ready::WaitingJob;
 use crate::clock::BootInstant;
 use crate::fleet::hand::RecentStarts;
-use crate::queue::sharing::Sharing;
+use crate::queue::sharing::SharingRules;
 use crate::throttle::median::Median;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -35,7 +35,7 @@ struct KnownTenant {
 /// The tenants of one queue.
 #[derive(Debug)]
 pub(super) struct Tenants {
-    sharing: Arc<Sharing>,
+    sharing: Arc<SharingRules>,
     /// Whether the queue does not know the rules yet.
     is_changed: bool,
     known: HashMap<Arc<str>, KnownTenant>,
@@ -67,7 +67,7 @@ pub struct TenantFigures {
 }
 
 impl Tenants {
-    pub(super) fn new(sharing: Arc<Sharing>) -> Self {
+    pub(super) fn new(sharing: Arc<SharingRules>) -> Self {
         Self {
             sharing,
             is_changed: true,
@@ -79,7 +79,7 @@ impl Tenants {
     }
 
     /// Returns the present rules.
-    pub(super) fn sharing(&self) -> &Arc<Sharing> {
+    pub(super) fn sharing(&self) -> &Arc<SharingRules> {
         &self.sharing
     }
 
@@ -89,7 +89,7 @@ impl Tenants {
     }
 
     /// Returns the rules if the queue does not know them yet.
-    pub(super) fn changed(&mut self) -> Option<Arc<Sharing>> {
+    pub(super) fn changed(&mut self) -> Option<Arc<SharingRules>> {
         std::mem::take(&mut self.is_changed).then(|| self.sharing.clone())
     }
 

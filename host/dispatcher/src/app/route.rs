@@ -360,6 +360,7 @@ fn lane_rules(route: &Route, name: &QueueName, identity: &Identity) -> LaneRules
             None
         },
         sequence: route.settings.sequence,
+        counts_overdue: name.backend.facts().shares_out,
         sharing: sharing(route).map(|places| Arc::new(places.rules(route.limits().weights))),
     }
 }

@@ -10,7 +10,7 @@ use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{
     Attribute, ContentError, Message, OutgoingMessage, Receipt, TRACE_HEADER,
 };
-use dispatcher_core::queue::sharing::Sharing;
+use dispatcher_core::queue::sharing::SharingRules;
 use dispatcher_core::queue::{Ask, GroupShare, ItemError};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeSet;
@@ -299,7 +299,7 @@ pub(super) struct DeliveryTerms {
 
 impl DeliveryTerms {
     /// Returns the rules by which messages are shared out now, if they change the delivery.
-    pub(super) fn sharing(&self) -> Option<Arc<Sharing>> {
+    pub(super) fn sharing(&self) -> Option<Arc<SharingRules>> {
         self.sharing.as_ref()?.sharing()
     }
 }

@@ -5,7 +5,7 @@ use super::sharing::SharingSlot;
 use super::time::StoreTime;
 use super::turn::QueueId;
 use dispatcher_core::clock::BootInstant;
-use dispatcher_core::queue::sharing::Sharing;
+use dispatcher_core::queue::sharing::SharingRules;
 use dispatcher_core::queue::{Ask, QueueError, ReceivedMessages};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl WaitingReceives {
     pub(super) fn pop(
         &mut self,
         queue: QueueId,
-        passed_over: &[Option<Arc<Sharing>>],
+        passed_over: &[Option<Arc<SharingRules>>],
     ) -> Option<WaitingReceive> {
         let line = self.by_queue.get_mut(&queue)?;
         while line.waiting.front()?.reply.is_closed() {

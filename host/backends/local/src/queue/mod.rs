@@ -46,7 +46,7 @@ use deliver::DeliveryTerms;
 use dispatcher_core::backend::DelayedMessage;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Message, Outcome, OutgoingMessage, Receipt};
-use dispatcher_core::queue::sharing::{Sharing, TenantBacklog};
+use dispatcher_core::queue::sharing::{SharingRules, TenantBacklog};
 use dispatcher_core::queue::{
     Ask, BrowseCursor, BrowsePage, Delays, Depth, ErrorKind, GroupShare, Identity, ItemError,
     PurgeStep, Queue, QueueError, QueueFacts, ReceivedMessages, VISIBILITY_CEILING,
@@ -381,7 +381,7 @@ impl Queue for LocalQueue {
         Some(format!("local:{name}"))
     }
 
-    fn share_out(&self, sharing: &Arc<Sharing>) {
+    fn share_out(&self, sharing: &Arc<SharingRules>) {
         if let Some(slot) = &self.terms.sharing
             && slot.set(sharing)
         {

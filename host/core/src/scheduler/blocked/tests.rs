@@ -138,6 +138,7 @@ fn scheduler(brought: Vec<BlockedJob>) -> (Scheduler<BlockedJob>, Start<BlockedJ
         most_receives: None,
         sequence: Sequence::Fifo,
         sharing: None,
+        counts_overdue: false,
     };
     let mut scheduler = Scheduler::new(Rules {
         lanes: vec![lane],

@@ -34,6 +34,7 @@ fn scheduler(lanes: usize, sleep: Duration) -> Scheduler<SeatedJob> {
         most_receives: None,
         sequence: ready::Sequence::Fifo,
         sharing: None,
+        counts_overdue: false,
     };
     Scheduler::new(Rules {
         lanes: vec![lane; lanes],

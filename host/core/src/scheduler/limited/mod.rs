@@ -6,7 +6,7 @@ use super::ready::{Sequence, WaitingJob};
 use crate::clock::BootInstant;
 use crate::fleet::hand::{Needs, RecentStarts};
 use crate::fleet::keeper::Fleet;
-use crate::queue::sharing::Sharing;
+use crate::queue::sharing::SharingRules;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(super) struct LimitedJobs<J> {
     started: RecentStarts,
     look: BootInstant,
     /// The rules by which tenants share the queue, if they do.
-    sharing: Option<Arc<Sharing>>,
+    sharing: Option<Arc<SharingRules>>,
     /// The number of jobs of each tenant, and the tenants of which enough wait.
     of_tenants: HashMap<String, usize>,
     parked: BTreeSet<String>,
@@ -77,7 +77,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
         fleet: Arc<Fleet>,
         sequence: Sequence,
         keeps_groups: bool,
-        sharing: Option<Arc<Sharing>>,
+        sharing: Option<Arc<SharingRules>>,
     ) -> Self {
         Self {
             fleet,
@@ -99,7 +99,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
     }
 
     /// Replaces the rules by which tenants share the queue.
-    pub(super) fn share_out(&mut self, sharing: &Arc<Sharing>) {
+    pub(super) fn share_out(&mut self, sharing: &Arc<SharingRules>) {
         for line in self.lines.values_mut() {
             line.share_out(sharing);
         }

@@ -6,7 +6,7 @@ mod turns;
 
 use super::ready::{Sequence, WaitingJob};
 use crate::clock::BootInstant;
-use crate::queue::sharing::Sharing;
+use crate::queue::sharing::SharingRules;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use turns::{TurnNumber, Turns};
@@ -42,7 +42,7 @@ impl<J: WaitingJob> ReadyLine<J> {
     pub(super) fn new(
         sequence: Sequence,
         keeps_groups: bool,
-        sharing: Option<Arc<Sharing>>,
+        sharing: Option<Arc<SharingRules>>,
     ) -> Self {
         let is_sorted = sequence == Sequence::Lifo || sharing.is_some();
         Self {
@@ -53,7 +53,7 @@ impl<J: WaitingJob> ReadyLine<J> {
     }
 
     /// Replaces the rules by which tenants share the line, if they do.
-    pub(super) fn share_out(&mut self, sharing: &Arc<Sharing>) {
+    pub(super) fn share_out(&mut self, sharing: &Arc<SharingRules>) {
         let sorted = self.sorted.as_mut();
         if let Some(turns) = sorted.and_then(|sorted| sorted.turns.as_mut()) {
             turns.share_out(sharing.clone());
@@ -237,7 +237,7 @@ struct SortedEntries<J> {
 }
 
 impl<J: WaitingJob> SortedEntries<J> {
-    fn new(sequence: Sequence, keeps_groups: bool, sharing: Option<Arc<Sharing>>) -> Self {
+    fn new(sequence: Sequence, keeps_groups: bool, sharing: Option<Arc<SharingRules>>) -> Self {
         let separates = sequence == Sequence::Lifo || sharing.is_some();
         Self {
             sequence,

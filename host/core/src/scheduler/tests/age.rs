@@ -62,6 +62,7 @@ impl AgeWorld {
             most_receives: None,
             sequence,
             sharing: None,
+            counts_overdue: false,
         };
         let scheduler = Scheduler::new(Rules {
             horizon: Duration::from_secs(15),

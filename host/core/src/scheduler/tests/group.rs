@@ -25,6 +25,7 @@ fn scheduler(lanes: usize) -> Scheduler<GroupedJob> {
         most_receives: None,
         sequence: ready::Sequence::Fifo,
         sharing: None,
+        counts_overdue: false,
     };
     Scheduler::new(Rules {
         lanes: vec![lane; lanes],

@@ -36,6 +36,7 @@ fn scheduler(most_receives: u32) -> Scheduler<ReceivedJob> {
         most_receives: Some(most_receives),
         sequence: Sequence::Fifo,
         sharing: None,
+        counts_overdue: false,
     };
     Scheduler::new(Rules {
         lanes: vec![lane; 2],

@@ -35,6 +35,7 @@ fn scheduler(
         most_receives: None,
         sequence: ready::Sequence::Fifo,
         sharing: None,
+        counts_overdue: false,
     };
     Scheduler::new(Rules {
         lanes: vec![lane; lanes],
@@ -430,6 +431,7 @@ fn what_a_poll_under_way_brings_to_a_paused_queue_goes_back_unless_it_is_its_las
         most_receives: None,
         sequence: ready::Sequence::Fifo,
         sharing: None,
+        counts_overdue: false,
     };
     let mut scheduler = Scheduler::new(Rules {
         lanes: vec![rules],

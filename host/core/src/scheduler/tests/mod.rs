@@ -40,6 +40,7 @@ fn lane(batch: usize) -> LaneRules {
         most_receives: None,
         sequence: ready::Sequence::Fifo,
         sharing: None,
+        counts_overdue: false,
     }
 }
 

@@ -75,6 +75,7 @@ impl PaceWorld {
             sleep: Duration::ZERO,
             ordered_groups: false,
             sharing: None,
+            counts_overdue: false,
         };
         Self {
             scheduler: Scheduler::new(Rules {

@@ -1,4 +1,4 @@
-//! Shares the messages of a queue out among tenants and by priority, as `Sharing` says. Pure steps
+//! Shares the messages of a queue out among tenants and by priority, as `SharingRules` says. Pure steps
 //! on a connection that take `now` as an argument.
 //!
 //! `slot` holds the rules of one open queue, `tables` defines the lanes in the file, `assign` puts
@@ -19,7 +19,7 @@ use super::turn::{QueueId, Turn};
 use accounts::LaneAccounts;
 pub(super) use assign::UNRANKED;
 use dispatcher_core::message::place::MessagePlace;
-use dispatcher_core::queue::sharing::{MOST_COUNTED, Priority, Sharing, TenantBacklog};
+use dispatcher_core::queue::sharing::{MOST_COUNTED, Priority, SharingRules, TenantBacklog};
 use rusqlite::{OptionalExtension, params};
 pub(super) use search::{LanePicks, charge, search};
 pub(super) use slot::{AssignmentRules, SharingSlot};
@@ -71,7 +71,7 @@ pub(super) struct QueueLanes {
     /// The queue.
     pub queue: QueueId,
     /// The rules of the receive.
-    pub sharing: Arc<Sharing>,
+    pub sharing: Arc<SharingRules>,
     /// Whether message groups are tenants, and not kept in order.
     pub by_group: bool,
     /// The sums that the priorities have reached.
@@ -212,7 +212,7 @@ pub(super) fn prepare(
     turn: &mut Turn<'_>,
     queue: QueueId,
     slot: &Arc<SharingSlot>,
-    sharing: Arc<Sharing>,
+    sharing: Arc<SharingRules>,
 ) -> rusqlite::Result<QueueLanes> {
     let rules = AssignmentRules::of(&sharing);
     let mut stored = read(turn, queue)?;
@@ -302,7 +302,7 @@ pub(super) fn next_due(
     turn: &Turn<'_>,
     queue: QueueId,
     slot: &SharingSlot,
-    sharing: &Sharing,
+    sharing: &SharingRules,
 ) -> rusqlite::Result<Option<StoreTime>> {
     let rules = AssignmentRules::of(sharing);
     let Some(stored) = read(turn, queue)? else {

@@ -1,7 +1,7 @@
 //! The rules of one open queue as its route sets them, also while receives wait. Contains no SQL.
 
 use dispatcher_core::message::place::MessagePlace;
-use dispatcher_core::queue::sharing::Sharing;
+use dispatcher_core::queue::sharing::SharingRules;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(in crate::queue) struct AssignmentRules {
 
 impl AssignmentRules {
     /// Returns the part of these rules.
-    pub(super) fn of(sharing: &Sharing) -> Self {
+    pub(super) fn of(sharing: &SharingRules) -> Self {
         Self {
             by_group: sharing.by_group,
             priority: sharing.priority.clone(),
@@ -32,20 +32,20 @@ pub(in crate::queue) struct SharingSlot {
 
 #[derive(Debug, Default)]
 struct SlotState {
-    sharing: Option<Arc<Sharing>>,
+    sharing: Option<Arc<SharingRules>>,
     /// The last rules that this process has written to the file.
     written: Option<AssignmentRules>,
 }
 
 impl SharingSlot {
     /// Sets the rules. Returns whether they differ from those before.
-    pub(in crate::queue) fn set(&self, sharing: &Arc<Sharing>) -> bool {
+    pub(in crate::queue) fn set(&self, sharing: &Arc<SharingRules>) -> bool {
         let before = self.state.lock().sharing.replace(Arc::clone(sharing));
         before.is_none_or(|before| !Arc::ptr_eq(&before, sharing) && before != *sharing)
     }
 
     /// Returns the rules if they change the delivery.
-    pub(in crate::queue) fn sharing(&self) -> Option<Arc<Sharing>> {
+    pub(in crate::queue) fn sharing(&self) -> Option<Arc<SharingRules>> {
         let state = self.state.lock();
         state
             .sharing

@@ -10,7 +10,7 @@ use crate::queue::time::StoreTime;
 use crate::queue::turn::Turn;
 use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::message::{Outcome, OutgoingMessage};
-use dispatcher_core::queue::sharing::Sharing;
+use dispatcher_core::queue::sharing::SharingRules;
 use dispatcher_core::queue::{Ask, GroupShare};
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -57,10 +57,10 @@ fn steps() -> impl Strategy<Value = Vec<QueueStep>> {
 /// Creates lanes for a queue, as the first receive that shares messages out does.
 fn share_out(connection: &Connection, name: &str) {
     let slot = SharingSlot::default();
-    slot.set(&Arc::new(Sharing {
+    slot.set(&Arc::new(SharingRules {
         by_group: name == "q",
         priority: Some(MessagePlace::Attribute("priority".into())),
-        ..Sharing::default()
+        ..SharingRules::default()
     }));
     let terms = DeliveryTerms {
         sharing: Some(Arc::new(slot)),

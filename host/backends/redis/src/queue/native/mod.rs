@@ -16,7 +16,7 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Loss, Message, Outcome, OutgoingMessage, Receipt};
-use dispatcher_core::queue::sharing::{MOST_COUNTED, Sharing, TenantBacklog};
+use dispatcher_core::queue::sharing::{MOST_COUNTED, SharingRules, TenantBacklog};
 use dispatcher_core::queue::{
     Ask, BrowseCursor, BrowsePage, Delays, Depth, ErrorKind, Identity, ItemError, PurgeStep, Queue,
     QueueError, QueueFacts, ReceivedMessages, VISIBILITY_CEILING,
@@ -302,7 +302,7 @@ impl Queue for NativeQueue {
         Some(format!("redis:{}", dead_letter_queue.name))
     }
 
-    fn share_out(&self, sharing: &Arc<Sharing>) {
+    fn share_out(&self, sharing: &Arc<SharingRules>) {
         if self.terms.replace(ClaimTerms::of(sharing)) {
             self.notifier.notify();
         }

@@ -3,7 +3,7 @@
 
 use super::super::wire::ClaimAnswer;
 use super::super::{item_errors, script};
-use super::{MOST_COUNTED, NativeQueue, Sharing, TenantBacklog};
+use super::{MOST_COUNTED, NativeQueue, SharingRules, TenantBacklog};
 use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::queue::QueueError;
 use dispatcher_core::queue::sharing::Priority;
@@ -34,7 +34,7 @@ pub(super) struct ClaimTerms {
 
 impl ClaimTerms {
     /// Encodes rules. Tenants that pay the usual price are left out.
-    pub(super) fn of(sharing: &Sharing) -> Self {
+    pub(super) fn of(sharing: &SharingRules) -> Self {
         let place = match &sharing.priority {
             None => String::new(),
             Some(MessagePlace::Attribute(name)) => format!("a{name}"),
@@ -45,9 +45,9 @@ impl ClaimTerms {
             wait.map_or_else(String::new, |wait| super::wire::ms(wait).to_string())
         });
         let waits: Vec<String> = waits.collect();
-        let anyone = Sharing {
+        let anyone = SharingRules {
             usual_time: sharing.usual_time,
-            ..Sharing::default()
+            ..SharingRules::default()
         };
         let usual = anyone.price("").min(HIGHEST_PRICE);
         let named: BTreeSet<&String> = sharing.weights.keys().chain(sharing.times.keys()).collect();
@@ -81,13 +81,13 @@ impl ClaimTerms {
 }
 
 /// Whether messages may be of this tenant.
-fn has_tenant(sharing: &Sharing, name: &str) -> bool {
+fn has_tenant(sharing: &SharingRules, name: &str) -> bool {
     sharing.by_group || name.is_empty()
 }
 
 impl Default for ClaimTerms {
     fn default() -> Self {
-        Self::of(&Sharing::default())
+        Self::of(&SharingRules::default())
     }
 }
 
@@ -204,14 +204,14 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn sharing() -> Sharing {
-        let mut sharing = Sharing {
+    fn sharing() -> SharingRules {
+        let mut sharing = SharingRules {
             by_group: true,
             priority: Some(MessagePlace::Pointer("/p".into())),
             weights: BTreeMap::from([("a".into(), 2), ("usual".into(), 1)]),
             times: BTreeMap::from([("b".into(), Duration::from_millis(3))]),
             parked: BTreeSet::from(["c".to_owned()]),
-            ..Sharing::default()
+            ..SharingRules::default()
         };
         sharing.longest_waits[1] = Some(Duration::from_secs(2));
         sharing
@@ -222,7 +222,7 @@ mod tests {
         let terms = ClaimTerms::of(&sharing());
         let wanted = "1 p/p 1000000  2000    2 a 500000 b 3000000 c";
         assert_eq!(terms.arguments.join(" "), wanted);
-        let terms = ClaimTerms::of(&Sharing {
+        let terms = ClaimTerms::of(&SharingRules {
             by_group: false,
             ..sharing()
         });
@@ -279,7 +279,7 @@ mod tests {
         assert!(current.next().replaces);
         current.note(&fifth, &ClaimAnswer::Nothing(None));
         assert!(!current.next().replaces);
-        current.replace(ClaimTerms::of(&Sharing {
+        current.replace(ClaimTerms::of(&SharingRules {
             weights: BTreeMap::new(),
             ..sharing()
         }));

@@ -1,7 +1,7 @@
 //! The turns of tenants in a line: which tenant's job goes next. Each priority has its own turns.
 //! A tenant pays for each of its jobs that goes, and the one that has paid least is next. Pure.
 
-use crate::queue::sharing::{PRIORITIES, Priority, Sharing};
+use crate::queue::sharing::{PRIORITIES, Priority, SharingRules};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ struct Turn {
 /// tenant whose turn was last.
 #[derive(Debug)]
 pub(super) struct Turns {
-    sharing: Arc<Sharing>,
+    sharing: Arc<SharingRules>,
     numbers: HashMap<(Priority, Arc<str>), TurnNumber>,
     turns: HashMap<TurnNumber, Turn>,
     order: Order,
@@ -41,7 +41,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    pub(super) fn new(sharing: Arc<Sharing>) -> Self {
+    pub(super) fn new(sharing: Arc<SharingRules>) -> Self {
         Self {
             sharing,
             numbers: HashMap::new(),
@@ -54,7 +54,7 @@ impl Turns {
     }
 
     /// Replaces the rules, for jobs that go from now on.
-    pub(super) fn share_out(&mut self, sharing: Arc<Sharing>) {
+    pub(super) fn share_out(&mut self, sharing: Arc<SharingRules>) {
         self.sharing = sharing;
     }
 

@@ -58,14 +58,14 @@ fn urgent(number: usize, tenant: &str, priority: u64) -> TenantJob {
     }
 }
 
-fn shared(weights: &[(&str, u32)]) -> Arc<Sharing> {
+fn shared(weights: &[(&str, u32)]) -> Arc<SharingRules> {
     let weights = weights
         .iter()
         .map(|(name, weight)| ((*name).to_owned(), *weight));
-    Arc::new(Sharing {
+    Arc::new(SharingRules {
         by_group: true,
         weights: weights.collect(),
-        ..Sharing::default()
+        ..SharingRules::default()
     })
 }
 

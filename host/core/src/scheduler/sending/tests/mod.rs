@@ -81,6 +81,7 @@ impl SendingWorld {
             most_receives: None,
             sequence: Sequence::Fifo,
             sharing: None,
+            counts_overdue: false,
         };
         let mut scheduler = Scheduler::new(Rules {
             horizon: Duration::from_secs(15),

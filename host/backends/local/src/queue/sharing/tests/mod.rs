@@ -15,7 +15,7 @@ use crate::queue::turn::{LocalDelivery, Turn};
 use dispatcher_core::message::place::MessagePlace;
 use dispatcher_core::message::{Attribute, Message, Outcome, OutgoingMessage};
 use dispatcher_core::queue::Ask;
-use dispatcher_core::queue::sharing::{Sharing, TenantBacklog};
+use dispatcher_core::queue::sharing::{SharingRules, TenantBacklog};
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ struct ReceiveAnswer {
 }
 
 impl SharedWorld {
-    fn new(sharing: Sharing) -> Self {
+    fn new(sharing: SharingRules) -> Self {
         let connection = in_memory();
         let id = queue_id(&connection, "q").unwrap();
         let world = Self {
@@ -63,7 +63,7 @@ impl SharedWorld {
         self.terms.sharing.as_ref().expect("a slot")
     }
 
-    fn share(&self, sharing: Sharing) {
+    fn share(&self, sharing: SharingRules) {
         self.slot().set(&Arc::new(sharing));
     }
 
@@ -138,18 +138,18 @@ fn item(tenant: &str, priority: &str, delay: Duration) -> OutgoingMessage {
 }
 
 /// Rules by which groups are tenants.
-fn by_group() -> Sharing {
-    Sharing {
+fn by_group() -> SharingRules {
+    SharingRules {
         by_group: true,
-        ..Sharing::default()
+        ..SharingRules::default()
     }
 }
 
 /// Rules by which the attribute `priority` names the priority.
-fn by_priority() -> Sharing {
-    Sharing {
+fn by_priority() -> SharingRules {
+    SharingRules {
         priority: Some(MessagePlace::Attribute("priority".into())),
-        ..Sharing::default()
+        ..SharingRules::default()
     }
 }
 

@@ -59,7 +59,7 @@ struct WaitingMessage {
 
 struct Model {
     world: SharedWorld,
-    sharing: Sharing,
+    sharing: SharingRules,
     handed: Vec<Message>,
     /// The lanes that have paid, while each receive since found messages in them.
     paid: BTreeMap<Lane, i64>,
@@ -355,7 +355,7 @@ proptest! {
     fn receives_match_a_search_of_all_messages(
         steps in steps(), by_group in any::<bool>(), b in 1..4_u32, c in 1..4_u32
     ) {
-        let sharing = Sharing {
+        let sharing = SharingRules {
             by_group,
             weights: weights(&[("b", b), ("c", c)]),
             ..by_priority()

@@ -42,7 +42,7 @@ fn tenants_take_turns_whatever_the_number_of_their_messages() {
 
 #[test]
 fn tenants_share_by_weight_and_by_time() {
-    let world = SharedWorld::new(Sharing {
+    let world = SharedWorld::new(SharingRules {
         weights: weights(&[("b", 2), ("c", 5)]),
         ..by_group()
     });
@@ -57,7 +57,7 @@ fn tenants_share_by_weight_and_by_time() {
         counts(&taken),
         BTreeMap::from([("a", 10), ("b", 20), ("c", 50)])
     );
-    let world = SharedWorld::new(Sharing {
+    let world = SharedWorld::new(SharingRules {
         times: BTreeMap::from([("slow".into(), Duration::from_millis(4))]),
         ..by_group()
     });
@@ -110,7 +110,7 @@ fn parked_tenant_is_left_out_and_saves_up_nothing() {
         world.send("b", "", NOW);
     }
     world.bodies(2);
-    let parked = Sharing {
+    let parked = SharingRules {
         parked: BTreeSet::from(["b".to_owned()]),
         ..by_group()
     };
@@ -184,7 +184,7 @@ fn a_failed_message_delays_none_of_its_group() {
 
 #[test]
 fn message_that_waited_too_long_goes_first() {
-    let mut world = SharedWorld::new(Sharing {
+    let mut world = SharedWorld::new(SharingRules {
         longest_waits: [None, None, None, Some(9 * SECOND), Some(10 * SECOND)],
         ..by_priority()
     });
@@ -241,7 +241,7 @@ fn waiting_messages_are_shared_out_when_the_rules_change() {
     let everything = [
         by_group(),
         by_priority(),
-        Sharing {
+        SharingRules {
             by_group: true,
             ..by_priority()
         },
@@ -288,7 +288,7 @@ fn waiting_messages_are_shared_out_when_the_rules_change() {
 #[test]
 fn first_of_a_group_alone_is_delivered_while_lanes_are_of_earlier_rules() {
     let parked = ["a", "b"].map(str::to_owned);
-    let world = SharedWorld::new(Sharing {
+    let world = SharedWorld::new(SharingRules {
         parked: BTreeSet::from(parked),
         ..by_group()
     });
@@ -339,7 +339,7 @@ fn the_last_process_to_start_decides_the_lanes() {
     let one = Ask::PLAIN;
     assert_eq!(world.receive_by(&terms, one).messages, [], "kept in order");
     assert_eq!(world.bodies(1).len(), 0, "also by the first process");
-    world.share(Sharing {
+    world.share(SharingRules {
         weights: weights(&[("g", 2)]),
         ..by_group()
     });
@@ -348,7 +348,7 @@ fn the_last_process_to_start_decides_the_lanes() {
 
 #[test]
 fn backlog_counts_messages_that_can_be_received() {
-    let mut world = SharedWorld::new(Sharing {
+    let mut world = SharedWorld::new(SharingRules {
         by_group: true,
         ..by_priority()
     });
@@ -443,9 +443,9 @@ fn message_received_too_often_leaves_its_lane() {
 
 #[test]
 fn priority_may_be_in_the_body_and_may_be_missing() {
-    let world = SharedWorld::new(Sharing {
+    let world = SharedWorld::new(SharingRules {
         priority: Some(MessagePlace::Pointer("/p".into())),
-        ..Sharing::default()
+        ..SharingRules::default()
     });
     for body in [r#"{"p":4}"#, "{", r#"{"p":"2"}"#] {
         let item = OutgoingMessage {
@@ -465,9 +465,9 @@ fn priority_may_be_in_the_body_and_may_be_missing() {
 
 #[test]
 fn large_messages_are_assigned_a_few_at_a_time() {
-    let world = SharedWorld::new(Sharing {
+    let world = SharedWorld::new(SharingRules {
         priority: Some(MessagePlace::Pointer("/p".into())),
-        ..Sharing::default()
+        ..SharingRules::default()
     });
     for (priority, bytes) in [(5, 5 << 20), (4, 5 << 20), (3, 5 << 20), (1, 9 << 20)] {
         let item = OutgoingMessage {

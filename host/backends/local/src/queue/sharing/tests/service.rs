@@ -2,7 +2,7 @@
 
 use crate::queue::{LocalQueue, LocalStore};
 use dispatcher_core::message::OutgoingMessage;
-use dispatcher_core::queue::sharing::Sharing;
+use dispatcher_core::queue::sharing::SharingRules;
 use dispatcher_core::queue::{Ask, Queue};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 const LONG: Duration = Duration::from_secs(20);
 
-fn open(folder: &tempfile::TempDir, sharing: Option<Sharing>) -> LocalQueue {
+fn open(folder: &tempfile::TempDir, sharing: Option<SharingRules>) -> LocalQueue {
     let store = LocalStore::open(folder.path()).unwrap();
     let queue = store.queue("q", None).unwrap();
     if let Some(sharing) = sharing {
@@ -20,11 +20,11 @@ fn open(folder: &tempfile::TempDir, sharing: Option<Sharing>) -> LocalQueue {
     queue
 }
 
-fn by_group(parked: &[&str]) -> Sharing {
-    Sharing {
+fn by_group(parked: &[&str]) -> SharingRules {
+    SharingRules {
         by_group: true,
         parked: parked.iter().map(|tenant| (*tenant).to_owned()).collect(),
-        ..Sharing::default()
+        ..SharingRules::default()
     }
 }
 
