@@ -78,7 +78,7 @@ const MANY: usize = 100_000;
 type Starts = Arc<Mutex<HashMap<String, BootInstant>>>;
 
 /// The kind of a queue, and what it needs to run.
-enum Place {
+enum QueueKind {
     Local,
     Redis(RedisServer),
     Sqs { _local: Program, url: String },
@@ -87,7 +87,7 @@ enum Place {
 
 /// Where a message names its tenant, for the route.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rule {
+enum TenantRule {
     None,
     Group,
     Attribute,
@@ -104,26 +104,36 @@ fn main() {
     if wants("local") {
         fairness(
             &runtime,
-            &[Rule::None, Rule::Group, Rule::Attribute],
+            &[TenantRule::None, TenantRule::Group, TenantRule::Attribute],
             "embedded",
-            || Place::Local,
+            || QueueKind::Local,
         );
     }
     if wants("redis") {
-        let start = || Place::Redis(RedisServer::start(&[]));
-        fairness(&runtime, &[Rule::None, Rule::Group], "Redis", start);
+        let start = || QueueKind::Redis(RedisServer::start(&[]));
+        fairness(
+            &runtime,
+            &[TenantRule::None, TenantRule::Group],
+            "Redis",
+            start,
+        );
     }
     if wants("sqs") {
         fairness(
             &runtime,
-            &[Rule::None, Rule::Group],
+            &[TenantRule::None, TenantRule::Group],
             "SQS (dispatcher local)",
-            Place::sqs,
+            QueueKind::sqs,
         );
     }
     if wants("dynamodb") {
-        let start = || Place::DynamoDb(MiniStack::start());
-        fairness(&runtime, &[Rule::Attribute], "DynamoDB (MiniStack)", start);
+        let start = || QueueKind::DynamoDb(MiniStack::start());
+        fairness(
+            &runtime,
+            &[TenantRule::Attribute],
+            "DynamoDB (MiniStack)",
+            start,
+        );
     }
     if wants("cost") {
         cost(&runtime);
@@ -134,16 +144,16 @@ fn main() {
 }
 
 /// Prints what the small tenants wait without and beside the big one, and what that one gets.
-fn fairness(runtime: &Runtime, rules: &[Rule], name: &str, start: impl Fn() -> Place) {
+fn fairness(runtime: &Runtime, rules: &[TenantRule], name: &str, start: impl Fn() -> QueueKind) {
     println!("\n{name}: from send to start of {OTHERS} tenants with {EACH} messages each");
     for &rule in rules {
         let alone = run(runtime, &start(), rule, 0, EACH);
         let big = run(runtime, &start(), rule, BIG, 0);
         let both = run(runtime, &start(), rule, BIG, EACH);
         let named = match rule {
-            Rule::None => "no tenants",
-            Rule::Group => "by group",
-            Rule::Attribute => "by attribute",
+            TenantRule::None => "no tenants",
+            TenantRule::Group => "by group",
+            TenantRule::Attribute => "by attribute",
         };
         println!("{named:<14} others alone      {}", Samples::of(alone.waits));
         println!("{:<14} beside the big    {}", "", Samples::of(both.waits));
@@ -158,9 +168,9 @@ fn fairness(runtime: &Runtime, rules: &[Rule], name: &str, start: impl Fn() -> P
     }
 }
 
-/// What one run showed.
-struct Shown {
-    /// From send to start, of the small tenants.
+/// The figures of one run.
+struct RunFigures {
+    /// The times from send to start of the small tenants.
     waits: Vec<Duration>,
     /// The starts of the big tenant in a second, from its first to its last.
     rate: f64,
@@ -168,7 +178,13 @@ struct Shown {
     others_rate: f64,
 }
 
-fn run(runtime: &Runtime, place: &Place, rule: Rule, big: usize, each: usize) -> Shown {
+fn run(
+    runtime: &Runtime,
+    place: &QueueKind,
+    rule: TenantRule,
+    big: usize,
+    each: usize,
+) -> RunFigures {
     let folder = tempfile::tempdir().expect("a folder");
     let starts = Starts::default();
     let address = runtime.block_on(serve(starts.clone()));
@@ -206,7 +222,7 @@ fn run(runtime: &Runtime, place: &Place, rule: Rule, big: usize, each: usize) ->
             }
             _ => (0.0, 0.0),
         };
-        Shown {
+        RunFigures {
             waits: if each == 0 {
                 vec![Duration::ZERO]
             } else {
@@ -230,13 +246,13 @@ async fn until(starts: &Starts, count: usize) {
     }
 }
 
-fn message(tenant: &str, number: usize, rule: Rule) -> OutgoingMessage {
+fn message(tenant: &str, number: usize, rule: TenantRule) -> OutgoingMessage {
     OutgoingMessage {
         body: format!("{tenant} {number}"),
-        group: (rule == Rule::Group).then(|| tenant.to_owned()),
+        group: (rule == TenantRule::Group).then(|| tenant.to_owned()),
         attributes: match rule {
-            Rule::Attribute => vec![Attribute::text("customer", tenant)],
-            Rule::None | Rule::Group => Vec::new(),
+            TenantRule::Attribute => vec![Attribute::text("customer", tenant)],
+            TenantRule::None | TenantRule::Group => Vec::new(),
         },
         ..OutgoingMessage::default()
     }
@@ -284,7 +300,7 @@ async fn serve(starts: Starts) -> String {
     address
 }
 
-impl Place {
+impl QueueKind {
     fn sqs() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let words = ["local", "--memory", "--listen", "127.0.0.1:0"];
@@ -325,7 +341,7 @@ impl Place {
     }
 
     /// Starts the program on the queue.
-    fn start(&self, folder: &Path, handler: &str, rule: Rule) -> Program {
+    fn start(&self, folder: &Path, handler: &str, rule: TenantRule) -> Program {
         let (queue, backend, url) = match self {
             Self::Local => ("local:work", String::new(), None),
             Self::Redis(server) => {
@@ -337,10 +353,10 @@ impl Place {
         };
         let exact = matches!(self, Self::Local | Self::Redis(_));
         let rules = match rule {
-            Rule::None => String::new(),
-            Rule::Group if exact => "tenant = \"group\"\n".to_owned(),
-            Rule::Group => "tenant = \"group\"\nprefetch = 100\n".to_owned(),
-            Rule::Attribute => "tenant = \"customer\"\nprefetch = 100\n".to_owned(),
+            TenantRule::None => String::new(),
+            TenantRule::Group if exact => "tenant = \"group\"\n".to_owned(),
+            TenantRule::Group => "tenant = \"group\"\nprefetch = 100\n".to_owned(),
+            TenantRule::Attribute => "tenant = \"customer\"\nprefetch = 100\n".to_owned(),
         };
         let text = format!(
             "{backend}[plugin.p]\nforward = \"{handler}\"\n[[route]]\nplugin = \"p\"\n\
@@ -362,8 +378,11 @@ impl Place {
 fn cost(runtime: &Runtime) {
     println!("\nembedded: one tenant, {BIG} messages");
     for round in 0..3 {
-        for (name, rule) in [("no tenants", Rule::None), ("by group", Rule::Group)] {
-            let shown = run(runtime, &Place::Local, rule, BIG, 0);
+        for (name, rule) in [
+            ("no tenants", TenantRule::None),
+            ("by group", TenantRule::Group),
+        ] {
+            let shown = run(runtime, &QueueKind::Local, rule, BIG, 0);
             println!("round {round}, {name:<12} {:>6.0}/s", shown.rate);
         }
     }
@@ -377,10 +396,10 @@ fn many(runtime: &Runtime) {
     let address = runtime.block_on(serve(starts.clone()));
     let queue = open_local(folder.path(), "work");
     let messages: Vec<_> = (0..MANY)
-        .map(|number| message(&format!("tenant-{number}"), number, Rule::Group))
+        .map(|number| message(&format!("tenant-{number}"), number, TenantRule::Group))
         .collect();
     runtime.block_on(send_all(&*queue, &messages));
-    let program = Place::Local.start(folder.path(), &address, Rule::Group);
+    let program = QueueKind::Local.start(folder.path(), &address, TenantRule::Group);
     let (before, began) = (program.memory(), clock::now());
     runtime.block_on(until(&starts, MANY / 10));
     let rate = (MANY / 10) as f64 / clock::now().since(began).as_secs_f64();

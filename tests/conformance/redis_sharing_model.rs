@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const TENANTS: [&str; 4] = ["a", "b", "c", ""];
 
 #[derive(Debug, Clone)]
-enum Step {
+enum SharingStep {
     Send {
         tenant: usize,
         priority: u8,
@@ -43,7 +43,7 @@ enum Step {
     },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<SharingStep>> {
     let which = 0..100_usize;
     let outcome = prop_oneof![
         3 => Just(Outcome::Delete),
@@ -52,18 +52,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let step = prop_oneof![
         8 => (0..4_usize, 1..6_u8, 1..6_usize)
-            .prop_map(|(tenant, priority, count)| Step::Send { tenant, priority, count }),
+            .prop_map(|(tenant, priority, count)| SharingStep::Send { tenant, priority, count }),
         10 => (1..6_usize, prop::bool::weighted(0.2), any::<bool>())
-            .prop_map(|(max, newest, by_second)| Step::Receive { max, newest, by_second }),
-        6 => (which.clone(), outcome).prop_map(|(which, outcome)| Step::Settle { which, outcome }),
-        2 => which.clone().prop_map(Step::EndVisibility),
-        1 => (1..4_usize).prop_map(Step::Choose),
-        1 => which.prop_map(Step::Cancel),
-        1 => Just(Step::Purge),
-        2 => prop::collection::vec(0..4_usize, 0..3).prop_map(Step::Park),
-        1 => (1..9_u32).prop_map(Step::Weigh),
+            .prop_map(|(max, newest, by_second)| SharingStep::Receive { max, newest, by_second }),
+        6 => (which.clone(), outcome).prop_map(|(which, outcome)| SharingStep::Settle { which, outcome }),
+        2 => which.clone().prop_map(SharingStep::EndVisibility),
+        1 => (1..4_usize).prop_map(SharingStep::Choose),
+        1 => which.prop_map(SharingStep::Cancel),
+        1 => Just(SharingStep::Purge),
+        2 => prop::collection::vec(0..4_usize, 0..3).prop_map(SharingStep::Park),
+        1 => (1..9_u32).prop_map(SharingStep::Weigh),
         1 => any::<(bool, bool)>()
-            .prop_map(|(by_group, by_priority)| Step::Rules { by_group, by_priority }),
+            .prop_map(|(by_group, by_priority)| SharingStep::Rules { by_group, by_priority }),
     ];
     prop::collection::vec(step, 1..80)
 }
@@ -82,18 +82,18 @@ struct ModelMessage {
     place: Whereabouts,
 }
 
-type Lane = (u8, &'static str);
+type ModelLane = (u8, &'static str);
 
 /// All messages by id, and what each lane has paid.
-struct Model {
+struct SharingModel {
     messages: BTreeMap<String, ModelMessage>,
     sharing: SharingRules,
-    passes: HashMap<Lane, u64>,
+    passes: HashMap<ModelLane, u64>,
     virtual_times: HashMap<u8, u64>,
 }
 
-impl Model {
-    fn lane(&self, entry: &ModelMessage) -> Lane {
+impl SharingModel {
+    fn lane(&self, entry: &ModelMessage) -> ModelLane {
         (
             if self.sharing.priority.is_some() {
                 entry.priority
@@ -117,14 +117,14 @@ impl Model {
             && !(in_order && before.any(|(_, other)| other.tenant == entry.tenant))
     }
 
-    fn pass(&self, lane: Lane) -> u64 {
+    fn pass(&self, lane: ModelLane) -> u64 {
         let own = self.passes.get(&lane).copied().unwrap_or_default();
         own.max(self.virtual_times.get(&lane.0).copied().unwrap_or_default())
     }
 
     /// The messages that the next receive may bring, one of each lane that has paid least.
-    fn next(&self, newest: bool) -> BTreeMap<Lane, String> {
-        let mut lanes: BTreeMap<Lane, String> = BTreeMap::new();
+    fn next(&self, newest: bool) -> BTreeMap<ModelLane, String> {
+        let mut lanes: BTreeMap<ModelLane, String> = BTreeMap::new();
         for (id, entry) in &self.messages {
             let lane = self.lane(entry);
             if self.is_receivable(id) && !self.sharing.parked.contains(lane.1) {
@@ -182,7 +182,7 @@ impl Model {
 struct ModelRun {
     scene: SharedQueue,
     other: Box<dyn Queue>,
-    model: Model,
+    model: SharingModel,
 }
 
 impl ModelRun {
@@ -195,7 +195,7 @@ impl ModelRun {
         let run = Self {
             other: Box::new(second(&scene).await),
             scene,
-            model: Model {
+            model: SharingModel {
                 messages: BTreeMap::new(),
                 sharing,
                 passes: HashMap::new(),
@@ -216,8 +216,8 @@ impl ModelRun {
         self.other.share_out(&sharing);
     }
 
-    async fn take(&mut self, step: &Step) -> Result<usize, TestCaseError> {
-        let Step::Receive {
+    async fn take(&mut self, step: &SharingStep) -> Result<usize, TestCaseError> {
+        let SharingStep::Receive {
             max,
             newest,
             by_second,
@@ -272,21 +272,21 @@ impl ModelRun {
         }
     }
 
-    async fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+    async fn step(&mut self, step: &SharingStep) -> Result<(), TestCaseError> {
         let held = self.model.held();
         match step {
-            Step::Send {
+            SharingStep::Send {
                 tenant,
                 priority,
                 count,
             } => self.send(TENANTS[*tenant], *priority, *count).await,
-            Step::Receive { .. } => {
+            SharingStep::Receive { .. } => {
                 self.take(step).await?;
             }
-            Step::Settle { which, outcome } if !held.is_empty() => {
+            SharingStep::Settle { which, outcome } if !held.is_empty() => {
                 self.settle(held[which % held.len()].clone(), outcome).await;
             }
-            Step::EndVisibility(which) if !held.is_empty() => {
+            SharingStep::EndVisibility(which) if !held.is_empty() => {
                 let message = &held[which % held.len()];
                 let ended = [(message.receipt.clone(), Duration::ZERO)];
                 prop_assert_eq!(self.queue().extend(&ended).await, [Ok(())]);
@@ -296,9 +296,9 @@ impl ModelRun {
                     .expect("it was sent")
                     .place = Whereabouts::Waiting;
             }
-            Step::Settle { .. } | Step::EndVisibility(_) => {}
-            Step::Choose(count) => self.choose(*count).await,
-            Step::Cancel(which) => {
+            SharingStep::Settle { .. } | SharingStep::EndVisibility(_) => {}
+            SharingStep::Choose(count) => self.choose(*count).await,
+            SharingStep::Cancel(which) => {
                 let waiting = self
                     .model
                     .messages
@@ -310,13 +310,13 @@ impl ModelRun {
                     self.model.messages.remove(id);
                 }
             }
-            Step::Purge => {
+            SharingStep::Purge => {
                 while self.queue().purge().await.expect("an answer").has_more {}
                 self.model
                     .messages
                     .retain(|_, entry| matches!(entry.place, Whereabouts::Held(_)));
             }
-            Step::Park(tenants) => {
+            SharingStep::Park(tenants) => {
                 self.model.sharing.parked =
                     tenants.iter().map(|at| TENANTS[*at].to_owned()).collect();
                 if !self.model.sharing.by_group {
@@ -324,12 +324,12 @@ impl ModelRun {
                 }
                 self.share_out();
             }
-            Step::Weigh(weight) => {
+            SharingStep::Weigh(weight) => {
                 self.model.sharing.weights =
                     BTreeMap::from([("a".into(), *weight), ("b".into(), 2)]);
                 self.share_out();
             }
-            Step::Rules {
+            SharingStep::Rules {
                 by_group,
                 by_priority,
             } => self.change_rules(*by_group, *by_priority).await?,
@@ -396,7 +396,7 @@ impl ModelRun {
         self.share_out();
         // Both processes have told the server before the next step.
         for by_second in [false, true] {
-            self.take(&Step::Receive {
+            self.take(&SharingStep::Receive {
                 max: 1,
                 newest: false,
                 by_second,
@@ -410,7 +410,7 @@ impl ModelRun {
     async fn end(mut self) -> Result<(), TestCaseError> {
         self.model.sharing.parked = BTreeSet::new();
         self.share_out();
-        let all = Step::Receive {
+        let all = SharingStep::Receive {
             max: 100,
             newest: false,
             by_second: true,

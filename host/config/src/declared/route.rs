@@ -104,7 +104,7 @@ settings! {
 
     /// Start messages of a lower number first: where a message has its priority, a number from 1 to
     /// 5; the name of an attribute, or a JSON pointer into the body. A message without one has 3
-    "priority" => Setting::new("WHERE").flag(Group::Queues),
+    "priority" => Setting::new("WHERE").flag_named("priority-by", Group::Queues),
         priority: Option<MessagePlace> = |given| given.one(message_place);
 
     /// How long a message of a priority waits until it goes before all others, as in 5=10m; may be

@@ -91,17 +91,38 @@ fn settings_without_effect_are_refused() {
             "--group-by: `a.fifo` already has groups; wanted queues that are not FIFO",
         ),
         (
+            vec![("max-age", "10")],
+            "--max-age: `10` is not a duration; wanted 1s to 1year; did you mean `10s`?",
+        ),
+        (
+            vec![("idempotency", "0s")],
+            "--idempotency: `0s` is out of range; wanted 1s to 1year",
+        ),
+        (
+            vec![("order", "lilo")],
+            "--order: `lilo` is not known; wanted fifo or lifo; did you mean `lifo`?",
+        ),
+    ] {
+        let (_, problems) = from_flags(&[&list[..], &[("plugin", "p.wasm")]].concat());
+        assert_eq!(problems, [wanted]);
+    }
+}
+
+#[test]
+fn tenants_and_priorities_that_cannot_work_are_refused() {
+    for (list, wanted) in [
+        (
             vec![("tenant", "group"), ("queues", "b,a.fifo")],
             "--tenant: `tenant` on `a.fifo`, which keeps its groups in order; wanted queues that \
              are not FIFO",
         ),
         (
             vec![
-                ("priority", "urgency"),
+                ("priority-by", "urgency"),
                 ("queues", "a.fifo"),
                 ("prefetch", "9"),
             ],
-            "--priority: `priority` on `a.fifo`, which keeps its groups in order; wanted queues \
+            "--priority-by: `priority` on `a.fifo`, which keeps its groups in order; wanted queues \
              that are not FIFO",
         ),
         (
@@ -130,11 +151,11 @@ fn settings_without_effect_are_refused() {
         ),
         (
             vec![
-                ("priority", "/u"),
+                ("priority-by", "/u"),
                 ("envelope", "sns"),
                 ("queues", "redis:a"),
             ],
-            "--priority: `redis:a` does not deliver by this `priority`, which can only choose \
+            "--priority-by: `redis:a` does not deliver by this `priority`, which can only choose \
              among held messages, and none are held; wanted a `prefetch` as well",
         ),
         (
@@ -146,24 +167,12 @@ fn settings_without_effect_are_refused() {
             "--max-wait: longest waits without priorities; wanted a `priority` as well",
         ),
         (
-            vec![("priority", "u"), ("max-wait", "6=10m")],
+            vec![("priority-by", "u"), ("max-wait", "6=10m")],
             "--max-wait: `6` is not a priority; wanted a number from 1 to 5",
         ),
         (
             vec![("tenant", "group"), ("weight", "acme=0")],
             "--weight: `0` is out of range; wanted 1 to 1000",
-        ),
-        (
-            vec![("max-age", "10")],
-            "--max-age: `10` is not a duration; wanted 1s to 1year; did you mean `10s`?",
-        ),
-        (
-            vec![("idempotency", "0s")],
-            "--idempotency: `0s` is out of range; wanted 1s to 1year",
-        ),
-        (
-            vec![("order", "lilo")],
-            "--order: `lilo` is not known; wanted fifo or lifo; did you mean `lifo`?",
         ),
     ] {
         let (_, problems) = from_flags(&[&list[..], &[("plugin", "p.wasm")]].concat());

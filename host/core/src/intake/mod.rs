@@ -79,9 +79,9 @@ impl Source {
             return (None, Priority::default(), None);
         };
         let opened = self.envelope.open(message);
-        let opened = opened.as_ref().unwrap_or(message);
-        let priority = places.priority(opened);
-        let tenant = places.tenant(opened, message.group.as_deref());
+        let inner = opened.as_ref().unwrap_or(message);
+        let priority = places.priority(inner);
+        let tenant = places.tenant(inner, message.group.as_deref());
         (tenant, priority, places.longest_waits[priority.index()])
     }
 }

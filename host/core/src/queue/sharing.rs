@@ -62,7 +62,7 @@ pub struct SharingPlaces {
     pub tenant: Option<MessageKey>,
     /// Where a message names its priority, if some go before others.
     pub priority: Option<MessagePlace>,
-    /// For each priority, how long a message waits until it goes first.
+    /// The time for which a message waits until it goes first, by priority.
     pub longest_waits: [Option<Duration>; PRIORITIES],
     /// Whether messages name them inside an envelope, where no queue looks.
     pub is_wrapped: bool,
@@ -78,7 +78,11 @@ impl SharingPlaces {
     pub fn rules(&self, weights: BTreeMap<String, u32>) -> SharingRules {
         SharingRules {
             by_group: self.tenant == Some(MessageKey::Group),
-            priority: self.priority.clone().filter(|_| !self.is_wrapped),
+            priority: if self.is_wrapped {
+                None
+            } else {
+                self.priority.clone()
+            },
             longest_waits: self.longest_waits,
             weights,
             ..SharingRules::default()
@@ -109,7 +113,7 @@ pub struct SharingRules {
     pub by_group: bool,
     /// The place in messages that names their priority, if the queue is to look there.
     pub priority: Option<MessagePlace>,
-    /// For each priority, how long a message waits until it goes first, before all priorities.
+    /// The time for which a message waits until it goes before all others, by priority.
     pub longest_waits: [Option<Duration>; PRIORITIES],
     /// The weights of tenants. A tenant that is not named has weight 1.
     pub weights: BTreeMap<String, u32>,

@@ -128,8 +128,9 @@ impl Tenants {
         if self.known.len() <= MOST_KNOWN {
             return;
         }
-        let is_unused = |(_, name): &&(BootInstant, Arc<str>)| self.known[name].running == 0;
-        if let Some(place) = self.by_use.iter().find(is_unused).cloned() {
+        let mut places = self.by_use.iter();
+        let unused = places.find(|(_, name)| self.known[name].running == 0);
+        if let Some(place) = unused.cloned() {
             self.by_use.remove(&place);
             self.known.remove(&place.1);
         }

@@ -67,8 +67,8 @@ pub(super) struct Args {
     /// The group; its messages are handled in order, or are one tenant of a route with --tenant group
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
-    /// The priority, from 1 (first) to 5, as the attribute `priority`; for routes with --priority
-    /// priority
+    /// The priority, from 1 (first) to 5, as the attribute `priority`; for routes with
+    /// --priority-by priority
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=5))]
     pub priority: Option<u64>,

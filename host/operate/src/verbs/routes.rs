@@ -175,8 +175,8 @@ impl Operation for ChangeWeightVerb {
         let tenant = request
             .tenant
             .ok_or_else(|| missing("tenant", "the name of a tenant"))?;
-        let weight = request.weight.ok_or_else(|| nothing("weight"))?;
-        let weight = weight.map(|weight| u32::try_from(weight.0).unwrap_or(u32::MAX));
+        let given = request.weight.ok_or_else(|| nothing("weight"))?;
+        let weight = given.map(|weight| u32::try_from(weight.0).unwrap_or(u32::MAX));
         if weight.is_some_and(|weight| weight > MOST_WEIGHT) {
             let wanted = format!("a whole number from 1 to {MOST_WEIGHT}");
             let problem = FieldProblem::new("weight", "it is too large", &wanted);

@@ -357,8 +357,10 @@ impl<J: WaitingJob> SortedEntries<J> {
     /// Returns when a job goes before all others. A job of a group that is kept in order never
     /// does.
     fn hastens(&self, job: &J) -> Option<BootInstant> {
-        let is_kept = self.groups.is_some() && job.group().is_some();
-        job.hastens().filter(|_| !is_kept)
+        if self.groups.is_some() && job.group().is_some() {
+            return None;
+        }
+        job.hastens()
     }
 
     fn hasten(&mut self, now: BootInstant) -> usize {

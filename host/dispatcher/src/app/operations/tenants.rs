@@ -52,11 +52,8 @@ impl RunOperations {
         let names: Vec<String> = figures.iter().map(|one| one.tenant.to_string()).collect();
         let asked = within(PATIENCE, self.routes[at].queues[lane].backlogs(&names)).await;
         // A queue that does not answer is shown without them: its depth tells why.
-        let backlogs = asked.ok().and_then(Result::ok).unwrap_or_default();
-        let backlogs = backlogs
-            .into_iter()
-            .map(Some)
-            .chain(std::iter::repeat(None));
+        let known = asked.ok().and_then(Result::ok).unwrap_or_default();
+        let backlogs = known.into_iter().map(Some).chain(std::iter::repeat(None));
         let is_private = hides_tenants(&self.settings.routes[at]);
         let tenants = figures.into_iter().zip(backlogs);
         let views = tenants.map(|(one, backlog)| TenantView {

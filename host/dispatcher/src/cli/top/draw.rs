@@ -473,14 +473,14 @@ const TENANT_HEADER: [&str; 8] = [
     " tenant", "queue", "waiting", "oldest", "held", "running", "starts/s", "share",
 ];
 const TENANT_WIDTHS: [Constraint; 8] = [
-    Constraint::Min(20),
-    Constraint::Length(18),
-    Constraint::Length(9),
+    Constraint::Min(12),
+    Constraint::Length(12),
     Constraint::Length(7),
-    Constraint::Length(7),
+    Constraint::Length(6),
+    Constraint::Length(5),
     Constraint::Length(7),
     Constraint::Length(8),
-    Constraint::Length(14),
+    Constraint::Length(13),
 ];
 
 fn tenant_row((queue, tenant): &(String, TenantView)) -> Row<'static> {

@@ -14,12 +14,12 @@ const MOST_IDLE: usize = 1_000;
 /// The next turns, the most urgent first.
 type Order = BTreeSet<(Priority, u64, TurnNumber)>;
 
-/// What is remembered of a tenant at one priority.
+/// The memory of a tenant at one priority.
 #[derive(Debug)]
 struct Turn {
     priority: Priority,
     tenant: Arc<str>,
-    /// What it has paid, or was taken to have paid when it began to wait.
+    /// The sum that it has paid, or that counted as paid when it began to wait.
     paid: u64,
     /// The number of its waiting jobs.
     waiting: usize,
@@ -35,7 +35,7 @@ pub(super) struct Turns {
     order: Order,
     /// The tenants without jobs.
     idle: Order,
-    /// What the tenant whose turn was last had paid before, by priority.
+    /// The sum that the tenant whose turn was last had paid before, by priority.
     last: [u64; PRIORITIES],
     numbered: TurnNumber,
 }

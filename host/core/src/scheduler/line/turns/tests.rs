@@ -158,17 +158,17 @@ fn memory_of_tenants_is_bounded() {
 
 /// A step of a random run.
 #[derive(Debug, Clone)]
-enum Step {
+enum LineStep {
     Arrive(u8, u64),
     Take(usize),
     Extract(u8),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<LineStep>> {
     let step = prop_oneof![
-        4 => (0..4_u8, 1..=5_u64).prop_map(|(tenant, priority)| Step::Arrive(tenant, priority)),
-        2 => (1..4_usize).prop_map(Step::Take),
-        1 => (0..4_u8).prop_map(Step::Extract),
+        4 => (0..4_u8, 1..=5_u64).prop_map(|(tenant, priority)| LineStep::Arrive(tenant, priority)),
+        2 => (1..4_usize).prop_map(LineStep::Take),
+        1 => (0..4_u8).prop_map(LineStep::Extract),
     ];
     proptest::collection::vec(step, 0..200)
 }
@@ -180,12 +180,12 @@ proptest! {
         let mut waiting: BTreeMap<usize, TenantJob> = BTreeMap::new();
         for (number, step) in steps.into_iter().enumerate() {
             match step {
-                Step::Arrive(tenant, priority) => {
+                LineStep::Arrive(tenant, priority) => {
                     let new = urgent(number, &format!("t{tenant}"), priority);
                     waiting.insert(number, new.clone());
                     line.arrive(vec![new], at(number as u64));
                 }
-                Step::Take(most) => {
+                LineStep::Take(most) => {
                     let wanted = most.min(waiting.len());
                     let taken = line.take(most);
                     prop_assert_eq!(taken.len(), wanted);
@@ -199,7 +199,7 @@ proptest! {
                         waiting.remove(&one.number);
                     }
                 }
-                Step::Extract(tenant) => {
+                LineStep::Extract(tenant) => {
                     let name = format!("t{tenant}");
                     for one in line.extract(|job| job.tenant == name) {
                         waiting.remove(&one.number);

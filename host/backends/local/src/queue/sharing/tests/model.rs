@@ -12,10 +12,10 @@ use std::collections::BTreeSet;
 
 const TENANTS: [&str; 5] = ["", "a", "b", "c", "d"];
 
-type Lane = (u8, String);
+type ModelLane = (u8, String);
 
 #[derive(Debug, Clone)]
-enum Step {
+enum SharingStep {
     Send {
         tenant: usize,
         priority: u8,
@@ -52,20 +52,20 @@ enum Step {
 #[derive(Debug, Clone)]
 struct WaitingMessage {
     seq: i64,
-    lane: Lane,
+    lane: ModelLane,
     visible_at: StoreTime,
     sent_at: StoreTime,
 }
 
-struct Model {
+struct SharingModel {
     world: SharedWorld,
     sharing: SharingRules,
     handed: Vec<Message>,
     /// The lanes that have paid, while each receive since found messages in them.
-    paid: BTreeMap<Lane, i64>,
+    paid: BTreeMap<ModelLane, i64>,
 }
 
-impl Model {
+impl SharingModel {
     /// Returns the messages that count, received or not.
     fn all(&self) -> Vec<WaitingMessage> {
         let sql = "SELECT e.seq, e.visible_at, e.sent_at, coalesce(e.message_group, ''),
@@ -107,7 +107,7 @@ impl Model {
     }
 
     /// Returns what the lanes have paid, and the virtual times.
-    fn accounts(&self) -> (BTreeMap<Lane, i64>, [i64; PRIORITIES]) {
+    fn accounts(&self) -> (BTreeMap<ModelLane, i64>, [i64; PRIORITIES]) {
         let (mut lanes, mut times) = (BTreeMap::new(), [0; PRIORITIES]);
         let connection = &self.world.connection;
         let known = "SELECT 1 FROM sqlite_schema WHERE name = 'lanes'";
@@ -163,7 +163,7 @@ impl Model {
             let seq = LocalDelivery::parse(&message.receipt).unwrap().seq;
             let at = left.iter().position(|one| one.seq == seq);
             let got = left[at.expect("it can be received")].clone();
-            let sum = |lane: &Lane| {
+            let sum = |lane: &ModelLane| {
                 let sum = sums.get(lane).copied().unwrap_or_default();
                 sum.max(times[usize::from(lane.0) - 1])
             };
@@ -210,8 +210,8 @@ impl Model {
     /// Checks what the lanes have paid after a receive.
     fn check_accounts(
         &mut self,
-        before: &BTreeMap<Lane, i64>,
-        sums: &BTreeMap<Lane, i64>,
+        before: &BTreeMap<ModelLane, i64>,
+        sums: &BTreeMap<ModelLane, i64>,
         times: [i64; PRIORITIES],
     ) {
         let (lanes, found_times) = self.accounts();
@@ -226,7 +226,7 @@ impl Model {
     }
 
     fn forget_empty(&mut self) {
-        let used: BTreeSet<Lane> = self.all().into_iter().map(|one| one.lane).collect();
+        let used: BTreeSet<ModelLane> = self.all().into_iter().map(|one| one.lane).collect();
         self.paid.retain(|lane, _| used.contains(lane));
     }
 
@@ -245,10 +245,10 @@ impl Model {
         assert!(lanes.len() <= PRIORITIES * TENANTS.len());
     }
 
-    fn take(&mut self, step: Step) {
+    fn take(&mut self, step: SharingStep) {
         let seconds = Duration::from_secs;
         match step {
-            Step::Send {
+            SharingStep::Send {
                 tenant,
                 priority,
                 delay,
@@ -259,7 +259,7 @@ impl Model {
                 };
                 drop(self.world.send(TENANTS[tenant], &priority, seconds(delay)));
             }
-            Step::Receive {
+            SharingStep::Receive {
                 max,
                 visibility,
                 newest_first,
@@ -272,24 +272,26 @@ impl Model {
                     ..Ask::PLAIN
                 });
             }
-            Step::Plain(max) => {
+            SharingStep::Plain(max) => {
                 let ask = Ask { max, ..Ask::PLAIN };
                 let answer = self.world.receive_by(&DeliveryTerms::default(), ask);
                 self.handed.extend(answer.messages);
             }
-            Step::Settle { pick, outcome } if !self.handed.is_empty() => {
+            SharingStep::Settle { pick, outcome } if !self.handed.is_empty() => {
                 let message = self.handed[pick % self.handed.len()].clone();
                 self.world.settle(&message, &outcome);
             }
-            Step::Extend { pick, more } if !self.handed.is_empty() => {
+            SharingStep::Extend { pick, more } if !self.handed.is_empty() => {
                 let message = &self.handed[pick % self.handed.len()];
                 let delivery = LocalDelivery::parse(&message.receipt).unwrap();
                 let mut turn = self.world.turn();
                 let _ = extend(&mut turn, self.world.origin.id, delivery, seconds(more)).unwrap();
             }
-            Step::Settle { .. } | Step::Extend { .. } => {}
-            Step::Purge => drop(purge(&mut self.world.turn(), self.world.origin.id).unwrap()),
-            Step::Redrive => {
+            SharingStep::Settle { .. } | SharingStep::Extend { .. } => {}
+            SharingStep::Purge => {
+                purge(&mut self.world.turn(), self.world.origin.id).unwrap();
+            }
+            SharingStep::Redrive => {
                 let dead = queue_id(&self.world.connection, "q.dead").unwrap();
                 let sql = "SELECT seq FROM entries WHERE queue = ?1";
                 let mut find = self.world.connection.prepare(sql).unwrap();
@@ -299,30 +301,30 @@ impl Model {
                     moved.unwrap().unwrap();
                 }
             }
-            Step::Rules { by_group, priority } => {
+            SharingStep::Rules { by_group, priority } => {
                 self.sharing.by_group = by_group || !priority;
                 self.sharing.priority = by_priority().priority.filter(|_| priority);
                 self.paid.clear();
                 self.world.share(self.sharing.clone());
             }
-            Step::Park(tenants) => {
+            SharingStep::Park(tenants) => {
                 let tenants = tenants.into_iter();
                 self.sharing.parked = tenants.map(|at| TENANTS[at].to_owned()).collect();
                 self.world.share(self.sharing.clone());
             }
-            Step::Waits(wait) => {
+            SharingStep::Waits(wait) => {
                 self.sharing.longest_waits = [None, wait, None, wait.map(|s| s + 3), wait]
                     .map(|wait| wait.map(Duration::from_secs));
                 self.world.share(self.sharing.clone());
             }
-            Step::Pass(time) => self.world.pass(seconds(time)),
+            SharingStep::Pass(time) => self.world.pass(seconds(time)),
         }
         self.forget_empty();
         self.check_due();
     }
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<SharingStep>> {
     let outcome = prop_oneof![
         4 => Just(Outcome::Delete),
         3 => (0..40_u64).prop_map(|s| Outcome::Release(Duration::from_secs(s))),
@@ -332,19 +334,19 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let pick = any::<usize>();
     let step = prop_oneof![
         14 => (0..5_usize, 0..7_u8, delay)
-            .prop_map(|(tenant, priority, delay)| Step::Send { tenant, priority, delay }),
+            .prop_map(|(tenant, priority, delay)| SharingStep::Send { tenant, priority, delay }),
         10 => (1..7_usize, 0..40_u64, prop::bool::weighted(0.2)).prop_map(
-            |(max, visibility, newest_first)| Step::Receive { max, visibility, newest_first }
+            |(max, visibility, newest_first)| SharingStep::Receive { max, visibility, newest_first }
         ),
-        1 => (1..4_usize).prop_map(Step::Plain),
-        8 => (pick, outcome).prop_map(|(pick, outcome)| Step::Settle { pick, outcome }),
-        2 => (pick, 0..40_u64).prop_map(|(pick, more)| Step::Extend { pick, more }),
-        1 => prop::bool::weighted(0.2).prop_map(|purge| if purge { Step::Purge } else { Step::Redrive }),
+        1 => (1..4_usize).prop_map(SharingStep::Plain),
+        8 => (pick, outcome).prop_map(|(pick, outcome)| SharingStep::Settle { pick, outcome }),
+        2 => (pick, 0..40_u64).prop_map(|(pick, more)| SharingStep::Extend { pick, more }),
+        1 => prop::bool::weighted(0.2).prop_map(|purge| if purge { SharingStep::Purge } else { SharingStep::Redrive }),
         1 => (any::<bool>(), any::<bool>())
-            .prop_map(|(by_group, priority)| Step::Rules { by_group, priority }),
-        1 => prop::collection::btree_set(0..5_usize, 0..3).prop_map(Step::Park),
-        1 => prop::option::of(1..30_u64).prop_map(Step::Waits),
-        5 => prop_oneof![6 => 0..10_u64, 1 => 10..60_u64].prop_map(Step::Pass),
+            .prop_map(|(by_group, priority)| SharingStep::Rules { by_group, priority }),
+        1 => prop::collection::btree_set(0..5_usize, 0..3).prop_map(SharingStep::Park),
+        1 => prop::option::of(1..30_u64).prop_map(SharingStep::Waits),
+        5 => prop_oneof![6 => 0..10_u64, 1 => 10..60_u64].prop_map(SharingStep::Pass),
     ];
     prop::collection::vec(step, 1..150)
 }
@@ -360,7 +362,7 @@ proptest! {
             weights: weights(&[("b", b), ("c", c)]),
             ..by_priority()
         };
-        let mut model = Model {
+        let mut model = SharingModel {
             world: SharedWorld::new(sharing.clone()),
             sharing,
             handed: Vec::new(),
