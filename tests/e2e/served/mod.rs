@@ -321,3 +321,77 @@ async fn delay_is_kept_and_reported() {
             .is_some_and(|age| age < Duration::from_secs(900))
     );
 }
+
+/// Sends messages of a tenant to a standard queue, as producers do for SQS's fair queues.
+async fn send_of(sdk: &SqsServer, url: &str, tenant: &str, count: usize) {
+    for number in 0..count {
+        let sent = sdk
+            .client
+            .send_message()
+            .queue_url(url)
+            .message_group_id(tenant)
+            .message_body(format!("{tenant} {number}"))
+            .send();
+        sent.await.expect("sent");
+    }
+}
+
+/// Receives ten, and leaves them in flight.
+async fn ten(sdk: &SqsServer, url: &str) -> Vec<aws_sdk_sqs::types::Message> {
+    let received = sdk
+        .client
+        .receive_message()
+        .queue_url(url)
+        .max_number_of_messages(10)
+        .message_system_attribute_names(
+            aws_sdk_sqs::types::MessageSystemAttributeName::MessageGroupId,
+        )
+        .send();
+    received
+        .await
+        .expect("an answer")
+        .messages
+        .unwrap_or_default()
+}
+
+#[tokio::test]
+async fn groups_of_a_standard_queue_are_tenants_as_for_fair_queues() {
+    let local = LocalServer::start();
+    let sdk = SqsServer::at(local.url());
+    let url = sdk.create("fair", &[("VisibilityTimeout", "600")]).await;
+    send_of(&sdk, &url, "noisy", 60).await;
+    for _ in 0..3 {
+        let received = ten(&sdk, &url).await;
+        assert_eq!(received.len(), 10, "no group is kept in order");
+    }
+    send_of(&sdk, &url, "quiet", 4).await;
+    let received = ten(&sdk, &url).await;
+    let quiet = received
+        .iter()
+        .filter(|one| one.body().is_some_and(|body| body.starts_with("quiet")));
+    assert_eq!(
+        quiet.count(),
+        4,
+        "they do not wait for the 30 of the noisy one: {received:?}"
+    );
+    let group = received[0]
+        .attributes()
+        .and_then(|all| all.get(&aws_sdk_sqs::types::MessageSystemAttributeName::MessageGroupId));
+    assert!(group.is_some(), "{received:?}");
+    // A message without a group is received, too, and one that comes back.
+    sdk.send_many(&url, ["alone".to_owned()]).await;
+    let first = received[0].receipt_handle().expect("a handle");
+    let change = sdk.client.change_message_visibility().queue_url(&url);
+    let change = change.receipt_handle(first).visibility_timeout(0).send();
+    change.await.expect("changed");
+    let mut left = Vec::new();
+    loop {
+        let more = ten(&sdk, &url).await;
+        if more.is_empty() {
+            break;
+        }
+        left.extend(more.iter().filter_map(|one| one.body().map(str::to_owned)));
+    }
+    assert_eq!(left.len(), 60 + 4 + 1 - 40 + 1, "{left:?}");
+    assert!(left.contains(&"alone".to_owned()), "{left:?}");
+}

@@ -293,8 +293,7 @@ fn check(queue: &KnownQueue, asked: Send, call: Call) -> Result<CheckedMessage, 
         ));
     } else {
         // Here the group is for fair shares only: it keeps no order and delays no message.
-        system.extend(group.map(|group| ("MessageGroupId".to_owned(), group)));
-        (None, None)
+        (group, None)
     };
     Ok(CheckedMessage {
         size,

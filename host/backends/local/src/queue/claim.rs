@@ -69,9 +69,9 @@ pub(super) fn claim(
         name: name.strip_prefix("local:").unwrap_or(name),
         terms,
     };
-    let lanes = match (&terms.sharing, terms.sharing()) {
-        (Some(slot), Some(sharing)) => Some(sharing::prepare(turn, queue, slot, sharing)?),
-        _ => None,
+    let lanes = match sharing::of_receive(turn, queue, terms.sharing.as_ref())? {
+        Some((slot, sharing)) => Some(sharing::prepare(turn, queue, &slot, sharing)?),
+        None => None,
     };
     if lanes.is_none() {
         sharing::forget_unused(turn, queue)?;

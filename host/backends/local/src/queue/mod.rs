@@ -89,6 +89,8 @@ const DEAD: &str = ".dead";
 pub struct LocalStore {
     handle: Arc<Handle>,
     place: schema::StoreFiles,
+    /// The rules of standard queues of SQS.
+    standard: Arc<sharing::SharingSlot>,
 }
 
 impl LocalStore {
@@ -130,7 +132,12 @@ impl LocalStore {
             .name("local-queue".into())
             .spawn(move || writer.run())
             .map_err(|error| place.failed(ErrorKind::Transient, error))?;
-        Ok((Self { handle, place }, thread))
+        let store = Self {
+            handle,
+            place,
+            standard: Arc::new(sharing::SharingSlot::standard()),
+        };
+        Ok((store, thread))
     }
 
     /// Opens a queue by its bare name; creates it if it does not exist. Dead letters go to the

@@ -190,7 +190,8 @@ impl LocalStore {
     }
 
     /// Receives as the port does, as far as `budget` has bytes for the messages. `ask` must be
-    /// within its bounds: at least one message, at most 12 hours.
+    /// within its bounds: at least one message, at most 12 hours. Groups of a queue that is not FIFO
+    /// are not kept in order: each is a tenant, as for SQS's fair queues.
     pub async fn receive_from(
         &self,
         known: &KnownQueue,
@@ -202,6 +203,7 @@ impl LocalStore {
         let terms = DeliveryTerms {
             budget: Some(budget),
             client_of: Some(known.settings.incarnation),
+            sharing: (!known.settings.fifo).then(|| self.standard.clone()),
             ..DeliveryTerms::default()
         };
         self.handle

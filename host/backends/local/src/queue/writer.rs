@@ -438,10 +438,9 @@ fn due_of(
 ) -> rusqlite::Result<Option<StoreTime>> {
     let mut first = None;
     for slot in lines.rules(queue) {
-        let sharing = slot.and_then(|slot| slot.sharing());
-        let due = match (slot, sharing) {
-            (Some(slot), Some(sharing)) => sharing::next_due(turn, queue, slot, &sharing)?,
-            _ => next_due(turn, queue)?,
+        let due = match sharing::of_receive(turn, queue, slot)? {
+            Some((slot, sharing)) => sharing::next_due(turn, queue, &slot, &sharing)?,
+            None => next_due(turn, queue)?,
         };
         first = first.into_iter().chain(due).min();
     }

@@ -80,6 +80,32 @@ pub(super) struct QueueLanes {
     is_complete: bool,
 }
 
+/// The rules of one receive, and the slot that they are from.
+type ReceiveRules = (Arc<SharingSlot>, Arc<SharingRules>);
+
+/// Returns the rules by which a receive shares a queue out, if it does.
+pub(super) fn of_receive(
+    turn: &Turn<'_>,
+    queue: QueueId,
+    slot: Option<&Arc<SharingSlot>>,
+) -> rusqlite::Result<Option<ReceiveRules>> {
+    let rules = slot.and_then(|slot| Some((slot.clone(), slot.sharing()?)));
+    match rules {
+        Some((slot, _)) if slot.is_standard() && !has_groups(turn, queue)? => Ok(None),
+        rules => Ok(rules),
+    }
+}
+
+/// Whether messages of a queue have groups.
+fn has_groups(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<bool> {
+    turn.connection
+        .prepare_cached(
+            "SELECT 1 FROM entries INDEXED BY groups
+             WHERE queue = ?1 AND message_group IS NOT NULL LIMIT 1",
+        )?
+        .exists(params![queue])
+}
+
 /// Returns the rules of a queue as the file has them, if it is shared out.
 fn read(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<FileRules>> {
     let mut find = turn.connection.prepare_cached(

@@ -28,6 +28,9 @@ impl AssignmentRules {
 #[derive(Debug, Default)]
 pub(in crate::queue) struct SharingSlot {
     state: Mutex<SlotState>,
+    /// Whether the rules are those of a standard queue of SQS: groups are tenants, if messages have
+    /// any, and what a route has written to the file stays.
+    is_standard: bool,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +41,27 @@ struct SlotState {
 }
 
 impl SharingSlot {
+    /// Creates the rules of standard queues of SQS, whose groups are never kept in order.
+    pub(in crate::queue) fn standard() -> Self {
+        let sharing = SharingRules {
+            by_group: true,
+            ..SharingRules::default()
+        };
+        let state = SlotState {
+            sharing: Some(Arc::new(sharing)),
+            written: None,
+        };
+        Self {
+            state: Mutex::new(state),
+            is_standard: true,
+        }
+    }
+
+    /// Whether the rules only matter while messages have groups.
+    pub(super) fn is_standard(&self) -> bool {
+        self.is_standard
+    }
+
     /// Sets the rules. Returns whether they differ from those before.
     pub(in crate::queue) fn set(&self, sharing: &Arc<SharingRules>) -> bool {
         let before = self.state.lock().sharing.replace(Arc::clone(sharing));
@@ -55,7 +79,7 @@ impl SharingSlot {
 
     /// Whether this process has written these rules to the file since it got them.
     pub(super) fn has_written(&self, rules: &AssignmentRules) -> bool {
-        self.state.lock().written.as_ref() == Some(rules)
+        self.is_standard || self.state.lock().written.as_ref() == Some(rules)
     }
 
     /// Notes that these rules were committed to the file.
