@@ -77,7 +77,11 @@ fn not_shared_out(
     queues: &[WeightedQueue],
     fifo: Option<&WeightedQueue>,
 ) -> Option<Problem> {
-    if let Some(queue) = fifo {
+    // `dispatcher local` has FIFO queues on a backend that keeps all groups in order.
+    let by_name = queues
+        .iter()
+        .find(|queue| queue.name.name.ends_with(".fifo"));
+    if let Some(queue) = fifo.or(by_name) {
         let found = format!(
             "`{key}` on `{}`, which keeps its groups in order",
             queue.name

@@ -126,6 +126,11 @@ fn tenants_and_priorities_that_cannot_work_are_refused() {
              that are not FIFO",
         ),
         (
+            vec![("tenant", "group"), ("queues", "local:a.fifo")],
+            "--tenant: `tenant` on `local:a.fifo`, which keeps its groups in order; wanted queues \
+             that are not FIFO",
+        ),
+        (
             vec![("tenant", "group"), ("group-by", "customer")],
             "--tenant: `tenant` together with `group-by`, which keeps the order of sending; \
              wanted one of them",

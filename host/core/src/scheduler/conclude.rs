@@ -140,11 +140,16 @@ impl<J: WaitingJob> Scheduler<J> {
         let Some(tenants) = &mut self.lanes[attempt.lane].tenants else {
             return;
         };
-        let shows = attempt.showed == Signal::Open;
         let jobs = u32::try_from(ended.len()).unwrap_or(u32::MAX).max(1);
-        let took = shows.then(|| now.since(attempt.began) / jobs);
+        let took = now.since(attempt.began) / jobs;
         for one in ended {
-            tenants.ends(one.job.tenant(), took);
+            match attempt.showed {
+                Signal::Open => tenants.took(one.job.tenant(), took),
+                // It was cut short, so it takes that long at least.
+                Signal::Nothing => tenants.took_more_than(one.job.tenant(), took),
+                Signal::Busy | Signal::Closed => {}
+            }
+            tenants.ends(one.job.tenant());
         }
     }
 

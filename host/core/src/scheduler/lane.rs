@@ -301,7 +301,10 @@ impl<J: WaitingJob> Lane<J> {
             return;
         };
         tenants.look(now);
-        if let Some(limited) = &self.limited {
+        // Without tenants by group, the queue would leave out all messages.
+        if let Some(limited) = &self.limited
+            && tenants.sharing().by_group
+        {
             tenants.park(limited.parked());
         }
         if tenants.is_changed() {

@@ -179,7 +179,10 @@ impl<J: WaitingJob> Scheduler<J> {
         let parked = limited.map(LimitedJobs::parked);
         // The queue is told which tenants it should leave out.
         let shares = lane.tenants.as_ref().zip(parked);
-        let is_parked = shares.is_some_and(|(tenants, now)| tenants.sharing().parked != *now);
+        let is_parked = shares.is_some_and(|(tenants, now)| {
+            let sharing = tenants.sharing();
+            sharing.by_group && sharing.parked != *now
+        });
         Some(Start {
             lane: index,
             jobs,

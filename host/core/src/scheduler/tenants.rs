@@ -136,16 +136,26 @@ impl Tenants {
         }
     }
 
-    /// Records that a message of a tenant has ended, whose share of the attempt was `took`; `None`
-    /// if the attempt does not show how long it takes.
-    pub(super) fn ends(&mut self, tenant: &str, took: Option<Duration>) {
-        let Some(known) = self.known.get_mut(tenant) else {
-            return;
-        };
-        known.running = known.running.saturating_sub(1);
-        if let Some(took) = took {
+    /// Records that a message of a tenant no longer runs.
+    pub(super) fn ends(&mut self, tenant: &str) {
+        if let Some(known) = self.known.get_mut(tenant) {
+            known.running = known.running.saturating_sub(1);
+        }
+    }
+
+    /// Records the part of an attempt that a message of a tenant took.
+    pub(super) fn took(&mut self, tenant: &str, took: Duration) {
+        if let Some(known) = self.known.get_mut(tenant) {
             known.time = Some(average(known.time, took));
             self.usual.note(took);
+        }
+    }
+
+    /// Records that a message of a tenant was interrupted after this time.
+    pub(super) fn took_more_than(&mut self, tenant: &str, least: Duration) {
+        let known = self.known.get(tenant).and_then(|known| known.time);
+        if known.or(self.usual.get()).is_none_or(|time| time < least) {
+            self.took(tenant, least);
         }
     }
 
@@ -271,7 +281,8 @@ mod tests {
 
     fn run(tenants: &mut Tenants, name: &str, ms: u64) {
         tenants.starts(name, at(0));
-        tenants.ends(name, Some(Duration::from_millis(ms)));
+        tenants.took(name, Duration::from_millis(ms));
+        tenants.ends(name);
     }
 
     #[test]
@@ -288,6 +299,21 @@ mod tests {
         run(&mut tenants, "slow", 41);
         tenants.look(at(1_500));
         assert!(tenants.changed().is_none(), "about as before");
+    }
+
+    #[test]
+    fn interrupted_attempts_count_if_they_took_longer() {
+        let mut tenants = Tenants::new(Arc::default());
+        for _ in 0..9 {
+            run(&mut tenants, "a", 4);
+        }
+        tenants.starts("hangs", at(0));
+        tenants.took_more_than("hangs", Duration::from_secs(30));
+        tenants.took_more_than("a", Duration::from_millis(1));
+        tenants.look(at(1));
+        let sharing = tenants.changed().expect("told");
+        assert!(sharing.price("hangs") > 1_000 * sharing.price("a"));
+        assert!(!sharing.times.contains_key("a"));
     }
 
     #[test]

@@ -35,6 +35,7 @@ use dispatcher_core::settlement::{OrderPort, Settlement};
 use dispatcher_core::spans::{QueueSpans, SpanTerms};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::{Group, Task};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -304,26 +305,28 @@ fn visibility(route: &Route, identity: &Identity) -> Duration {
 
 fn rules(route: &Route, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> Rules {
     let record = shared.fleet_link.control();
+    let mut limits = effective(
+        &route.limits(),
+        route.settings.concurrency,
+        &route_control(record.route(&route.name)),
+        &set_controls(route, shared),
+    );
+    limits.weights.extend(record.weights(&route.name));
     let names_and_queues = route.queues.iter().zip(queues);
-    let names = route.queues.iter().map(|queue| queue.name.to_string());
-    let set: Vec<QueueControl> = names
-        .map(|name: String| {
-            let of_backend = shared.controls.get(&name).copied();
-            of_backend.unwrap_or_default().or(record.queue(&name))
-        })
-        .collect();
     let visibilities = queues
         .iter()
         .map(|queue| visibility(route, queue.identity()));
     Rules {
         // The keeper extends a lease at half of the visibility timeout.
         horizon: match route.settings.sequence {
-            Sequence::Fifo => visibilities.min().unwrap_or_default() / 2,
-            // With LIFO the process holds as many messages as allowed, to choose the newest.
-            Sequence::Lifo => Duration::MAX,
+            Sequence::Fifo if sharing(route).is_none() => {
+                visibilities.min().unwrap_or_default() / 2
+            }
+            // The process holds as many messages as allowed, to choose the newest, or among tenants.
+            Sequence::Fifo | Sequence::Lifo => Duration::MAX,
         },
         lanes: names_and_queues
-            .map(|(named, queue)| lane_rules(route, &named.name, queue.identity()))
+            .map(|(named, queue)| lane_rules(route, &named.name, queue.identity(), &limits.weights))
             .collect(),
         weights: route
             .queues
@@ -331,13 +334,20 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> R
             .map(|queue| Some(queue.weight?.get()))
             .collect(),
         batch: route.settings.batch_size,
-        limits: effective(
-            &route.limits(),
-            route.settings.concurrency,
-            &route_control(record.route(&route.name)),
-            &set,
-        ),
+        limits,
     }
+}
+
+/// Returns what operators have set on each queue of a route, in its backend and in the fleet.
+fn set_controls(route: &Route, shared: &ProcessContext) -> Vec<QueueControl> {
+    let record = shared.fleet_link.control();
+    let names = route.queues.iter().map(|queue| queue.name.to_string());
+    names
+        .map(|name: String| {
+            let of_backend = shared.controls.get(&name).copied();
+            of_backend.unwrap_or_default().or(record.queue(&name))
+        })
+        .collect()
 }
 
 /// Whether the messages of a group are kept in order: not if each group is a tenant.
@@ -346,7 +356,13 @@ fn orders_groups(route: &Route, identity: &Identity) -> bool {
     (identity.ordered_groups && !shares_groups) || route.settings.group_by.is_some()
 }
 
-fn lane_rules(route: &Route, name: &QueueName, identity: &Identity) -> LaneRules {
+fn lane_rules(
+    route: &Route,
+    name: &QueueName,
+    identity: &Identity,
+    weights: &BTreeMap<String, u32>,
+) -> LaneRules {
+    let rules = sharing(route).map(|places| places.rules(weights.clone()));
     LaneRules {
         batch: identity.batch,
         poll_for: route.settings.poll_for.min(identity.longest_wait),
@@ -360,8 +376,9 @@ fn lane_rules(route: &Route, name: &QueueName, identity: &Identity) -> LaneRules
             None
         },
         sequence: route.settings.sequence,
-        counts_overdue: name.backend.facts().shares_out,
-        sharing: sharing(route).map(|places| Arc::new(places.rules(route.limits().weights))),
+        counts_overdue: name.backend.facts().shares_out
+            && rules.as_ref().is_some_and(|rules| rules.priority.is_some()),
+        sharing: rules.map(Arc::new),
     }
 }
 

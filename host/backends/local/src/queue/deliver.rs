@@ -53,6 +53,11 @@ pub(super) const READY: &str = candidates!(
     "",
     "e.queue = ?1 AND e.head = 1 AND e.visible_at <= ?2 ORDER BY e.visible_at, e.seq LIMIT ?3"
 );
+/// The messages behind the first of their groups that are visible.
+pub(super) const BEHIND: &str = candidates!(
+    "",
+    "e.queue = ?1 AND e.head = 0 AND e.visible_at <= ?2 ORDER BY e.visible_at, e.seq LIMIT ?3"
+);
 /// The messages that can be received, one of each group, the last sent first. The query walks past
 /// newer messages that are in flight or delayed.
 pub(super) const NEWEST: &str = candidates!(
@@ -416,6 +421,20 @@ pub(super) fn find(
         picks: None,
     };
     follow(turn, queue, ask, following, ready)
+}
+
+/// Returns visible messages that wait for the first of their groups, for queues that keep no groups
+/// in order.
+pub(super) fn find_behind(
+    turn: &Turn<'_>,
+    queue: QueueId,
+    max: usize,
+) -> rusqlite::Result<Vec<Candidate>> {
+    let most = i64::try_from(max).unwrap_or(i64::MAX);
+    turn.connection
+        .prepare_cached(BEHIND)?
+        .query_map(params![queue, turn.now, most], candidate)?
+        .collect()
 }
 
 /// Returns the messages that a receive would take from these lanes, in its order.

@@ -207,7 +207,11 @@ pub(super) fn step(
         groups: GroupShare::Fill,
         ..Ask::PLAIN
     };
-    let messages = deliver::find(turn, source, all, deliver::GroupFollowers::Any)?.candidates;
+    let mut messages = deliver::find(turn, source, all, deliver::GroupFollowers::Any)?.candidates;
+    if messages.is_empty() && !task.source.ends_with(".fifo") {
+        // The first of their groups may be in flight.
+        messages = deliver::find_behind(turn, source, max)?;
+    }
     let mut moved = 0;
     for message in &messages {
         let target = task.target.as_deref();

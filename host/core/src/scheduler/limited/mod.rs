@@ -318,15 +318,10 @@ impl<J: WaitingJob> LimitedJobs<J> {
         self.look = now + LOOK;
         let (longest, keeps_groups) = (self.fleet.longest_wait(), self.keeps_groups);
         let out = self.take_out(|line| {
-            let old = line
-                .iter()
-                .take_while(|entry| entry.since.is_some_and(|since| since + longest <= now));
-            let old = line.take(old.count());
-            let (out, kept) = old
-                .into_iter()
-                .partition(|job| may_go_back(job, keeps_groups));
-            line.resume(kept);
-            out
+            line.extract_entries(|entry| {
+                let is_old = entry.since.is_some_and(|since| since + longest <= now);
+                is_old && may_go_back(&entry.job, keeps_groups)
+            })
         });
         let out = out.into_iter();
         out.map(|job| (job, self.again(now))).collect()

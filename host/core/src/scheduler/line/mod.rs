@@ -76,7 +76,7 @@ impl<J: WaitingJob> ReadyLine<J> {
         self.len() == 0
     }
 
-    /// Returns the jobs in the order in which they go.
+    /// Returns the jobs: in the order in which they go or, with tenants, tenant by tenant.
     pub(super) fn iter(&self) -> impl Iterator<Item = &LineEntry<J>> {
         let sorted = self
             .sorted
@@ -151,8 +151,7 @@ impl<J: WaitingJob> ReadyLine<J> {
         }
     }
 
-    /// Takes the first jobs that `which` chooses, at most `max`. It is called at most once for each
-    /// job.
+    /// Takes the first jobs that `which` chooses, at most `max`.
     pub(super) fn take_where(&mut self, max: usize, which: impl Fn(&J) -> bool) -> Vec<J> {
         if let Some(sorted) = &mut self.sorted {
             return sorted.take_next(max, which);
@@ -173,12 +172,16 @@ impl<J: WaitingJob> ReadyLine<J> {
 
     /// Takes all jobs that `which` chooses, called in order.
     pub(super) fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
+        self.extract_entries(|entry| which(&entry.job))
+    }
+
+    /// Takes all entries that `which` chooses.
+    pub(super) fn extract_entries(&mut self, which: impl Fn(&LineEntry<J>) -> bool) -> Vec<J> {
         if let Some(sorted) = &mut self.sorted {
-            return sorted.take_where(usize::MAX, which);
+            return sorted.take_entries(which);
         }
-        let (out, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.plain)
-            .into_iter()
-            .partition(|entry| which(&entry.job));
+        let (out, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.plain).into_iter().partition(which);
         self.plain = kept;
         out.into_iter().map(|entry| entry.job).collect()
     }
@@ -447,6 +450,13 @@ impl<J: WaitingJob> SortedEntries<J> {
             own.find(|(_, entry)| which(&entry.job))
                 .map(|(place, _)| *place)
         })
+    }
+
+    fn take_entries(&mut self, which: impl Fn(&LineEntry<J>) -> bool) -> Vec<J> {
+        let chosen = self.entries.iter().filter(|(_, entry)| which(entry));
+        let places: Vec<LinePosition> = chosen.map(|(place, _)| *place).collect();
+        let taken = places.into_iter().filter_map(|place| self.remove(place));
+        taken.map(|entry| entry.job).collect()
     }
 
     fn expired(&mut self, now: BootInstant) -> Vec<J> {

@@ -661,6 +661,12 @@ impl Site for RunOperations {
         weight: Option<u32>,
     ) -> Result<ControlResult, CallProblem> {
         let found = self.find_route(route)?;
+        let mut configured = self.settings.routes.iter();
+        if !configured.any(|one| one.name == route && one.settings.tenant.is_some()) {
+            let problem =
+                FieldProblem::new("tenant", "the route has none", "a route with `tenant`");
+            return Err(CallProblem::fields(vec![problem]));
+        }
         let changed = self.live.change_weight(found, tenant, weight).await;
         let reach = changed.map_err(|error| fleet::store_failed(&error))?;
         let paused = found.state().route.paused;

@@ -38,6 +38,9 @@ impl RunOperations {
     }
 
     fn tenant_figures(&self, (at, lane): (usize, usize)) -> Vec<TenantFigures> {
+        if self.settings.routes[at].settings.tenant.is_none() {
+            return Vec::new();
+        }
         let of_queues = self.routes[at].scheduler.lock().tenants(MOST);
         let own = of_queues.into_iter().find(|(index, _)| *index == lane);
         own.map(|(_, tenants)| tenants).unwrap_or_default()

@@ -24,9 +24,7 @@ call('SET', q.seq, num(seq))
 if #bodies > 0 then
   call('HSET', q.body, unpack(bodies))
   call('ZADD', q.wait, unpack(waiting))
-  local rules = rules_of(q)
-  -- While lanes are being filled from `wait`, its end is still to come.
-  if rules and not rules.cursor then announce(q, entries) end
+  if rules_of(q) then announce(q, entries) end
 end
 wake(q)
 return ids
