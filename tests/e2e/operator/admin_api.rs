@@ -172,6 +172,7 @@ fn example(method: &str, path: &str, attempt: &str) -> (String, Value) {
             json!({"concurrency": 3, "rate": 1000.5, "prefetch": null})
         }
         "/api/v1/routes/{route}/limits" => json!({"concurrency": 4, "prefetch": 1}),
+        "/api/v1/routes/{route}/weights" => json!({"tenant": "acme", "weight": 2}),
         "/api/v1/queues/{queue}/cancel"
         | "/api/v1/queues/{queue}/delete"
         | "/api/v1/queues/{queue}/resend" => json!({"message": "none"}),
@@ -235,7 +236,7 @@ fn check_answers(document: &Value, pairs: &[(String, Value, Value)]) {
 
 #[tokio::test]
 async fn every_documented_endpoint_is_routed_and_answers_as_its_schema_says() {
-    let mut scene = ApiScene::verdicts(&["--admin-bodies"]);
+    let mut scene = ApiScene::verdicts(&["--admin-bodies", "--tenant", "group"]);
     let bodies = ["reject:no", "sleep:600000"].map(str::to_owned);
     send(scene.data(), "default", bodies).await;
     scene
