@@ -10,7 +10,7 @@ use dispatcher_core::envelope::{Envelope, S3Pointers};
 use dispatcher_core::filter::Filter;
 use dispatcher_core::message::place::{MessageKey, MessagePlace};
 use dispatcher_core::queue::VISIBILITY_CEILING;
-use dispatcher_core::queue::sharing::Priority;
+use dispatcher_core::queue::sharing::{MOST_WEIGHT, Priority};
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::settlement::decide::{ShedAction, ShedPolicy, UnmatchedAction};
 use std::time::Duration;
@@ -20,8 +20,6 @@ const CONCURRENCY: usize = 50;
 pub(crate) const MOST_CONCURRENCY: usize = 100_000;
 /// The maximum of Lambda's own event source mapping.
 const MOST_BATCH: usize = 10_000;
-/// The greatest weight of a tenant.
-const MOST_WEIGHT: u32 = 1_000;
 const MOST_PREFETCH: usize = 100_000;
 const LONGEST_POLL: Duration = Duration::from_secs(20);
 const LONGEST_WINDOW: Duration = Duration::from_secs(300);

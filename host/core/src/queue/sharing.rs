@@ -7,6 +7,8 @@ use crate::message::place::{MessageKey, MessagePlace};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// The greatest weight of a tenant.
+pub const MOST_WEIGHT: u32 = 1_000;
 /// The number of priorities.
 pub const PRIORITIES: usize = 5;
 /// The price of one microsecond for a tenant of weight 1. Prices are divided by the weight.

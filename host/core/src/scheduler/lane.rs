@@ -301,10 +301,7 @@ impl<J: WaitingJob> Lane<J> {
             return;
         };
         tenants.look(now);
-        // Without tenants by group, the queue would leave out all messages.
-        if let Some(limited) = &self.limited
-            && tenants.sharing().by_group
-        {
+        if let Some(limited) = &self.limited {
             tenants.park(limited.parked());
         }
         if tenants.is_changed() {

@@ -179,15 +179,12 @@ impl<J: WaitingJob> Scheduler<J> {
         let parked = limited.map(LimitedJobs::parked);
         // The queue is told which tenants it should leave out.
         let shares = lane.tenants.as_ref().zip(parked);
-        let is_parked = shares.is_some_and(|(tenants, now)| {
-            let sharing = tenants.sharing();
-            sharing.by_group && sharing.parked != *now
-        });
+        let parks = shares.is_some_and(|(tenants, parked)| tenants.would_park(parked));
         Some(Start {
             lane: index,
             jobs,
             ordered: lane.ready.is_ordered(),
-            replan: lane.lacks_poll(ahead, now) || is_parked,
+            replan: lane.lacks_poll(ahead, now) || parks,
             hastened: std::mem::take(&mut lane.hastened),
             hire: limited.is_some_and(LimitedJobs::may_start),
         })

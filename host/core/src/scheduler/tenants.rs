@@ -101,9 +101,15 @@ impl Tenants {
         }
     }
 
+    /// Whether `park` would change the rules. Without tenants by group nothing is parked, because the
+    /// queue would leave out all messages.
+    pub(super) fn would_park(&self, parked: &BTreeSet<String>) -> bool {
+        self.sharing.by_group && self.sharing.parked != *parked
+    }
+
     /// Replaces the tenants of which the queue should deliver nothing.
     pub(super) fn park(&mut self, parked: &BTreeSet<String>) {
-        if self.sharing.parked != *parked {
+        if self.would_park(parked) {
             Arc::make_mut(&mut self.sharing).parked.clone_from(parked);
             self.is_changed = true;
         }
@@ -212,40 +218,39 @@ impl Tenants {
 }
 
 impl<J: WaitingJob> Scheduler<J> {
-    /// Returns the figures of the tenants of each queue, at most `most` of each: those with the most
-    /// messages in this process.
-    pub fn tenants(&self, most: usize) -> Vec<(usize, Vec<TenantFigures>)> {
-        let lanes = self.lanes.iter().enumerate();
-        let shared = lanes.filter_map(|(index, lane)| Some((index, lane, lane.tenants.as_ref()?)));
-        let figures = shared.map(|(index, lane, tenants)| {
-            let mut by_name: BTreeMap<Arc<str>, TenantFigures> = tenants
-                .figures()
-                .map(|figures| (figures.tenant.clone(), figures))
-                .collect();
-            let limited = lane.limited.iter().flat_map(LimitedJobs::iter);
-            let held = lane.ready.iter().map(|job| (job, false));
-            for (job, is_limited) in held.chain(limited.map(|job| (job, true))) {
-                let figures = match by_name.get_mut(job.tenant()) {
-                    Some(figures) => figures,
-                    None => {
-                        let name: Arc<str> = job.tenant().into();
-                        let new = tenants.figures_of(name.clone());
-                        by_name.entry(name).or_insert(new)
-                    }
-                };
-                figures.limited += usize::from(is_limited);
-                figures.held += usize::from(!is_limited);
-            }
-            let started: u32 = by_name.values().map(|one| one.per_second).sum();
-            let mut busiest: Vec<TenantFigures> = by_name.into_values().collect();
-            for figures in &mut busiest {
-                figures.share = f64::from(figures.per_second) / f64::from(started.max(1));
-            }
-            busiest.sort_by_key(TenantFigures::rank);
-            busiest.truncate(most);
-            (index, busiest)
-        });
-        figures.collect()
+    /// Returns the figures of the tenants of a queue, at most `most`: those with the most messages in
+    /// this process.
+    pub fn tenants(&self, lane: usize, most: usize) -> Vec<TenantFigures> {
+        let lane = &self.lanes[lane];
+        let Some(tenants) = &lane.tenants else {
+            return Vec::new();
+        };
+        let mut by_name: BTreeMap<Arc<str>, TenantFigures> = tenants
+            .figures()
+            .map(|figures| (figures.tenant.clone(), figures))
+            .collect();
+        let limited = lane.limited.iter().flat_map(LimitedJobs::iter);
+        let held = lane.ready.iter().map(|job| (job, false));
+        for (job, is_limited) in held.chain(limited.map(|job| (job, true))) {
+            let figures = match by_name.get_mut(job.tenant()) {
+                Some(figures) => figures,
+                None => {
+                    let name: Arc<str> = job.tenant().into();
+                    let new = tenants.figures_of(name.clone());
+                    by_name.entry(name).or_insert(new)
+                }
+            };
+            figures.limited += usize::from(is_limited);
+            figures.held += usize::from(!is_limited);
+        }
+        let started: u32 = by_name.values().map(|one| one.per_second).sum();
+        let mut busiest: Vec<TenantFigures> = by_name.into_values().collect();
+        for figures in &mut busiest {
+            figures.share = f64::from(figures.per_second) / f64::from(started.max(1));
+        }
+        busiest.sort_by_key(TenantFigures::rank);
+        busiest.truncate(most);
+        busiest
     }
 }
 
@@ -334,7 +339,11 @@ mod tests {
 
     #[test]
     fn parked_tenants_and_weights_are_told_once() {
-        let mut tenants = Tenants::new(Arc::default());
+        let rules = SharingRules {
+            by_group: true,
+            ..SharingRules::default()
+        };
+        let mut tenants = Tenants::new(Arc::new(rules));
         tenants.changed();
         let parked = BTreeSet::from(["a".to_owned()]);
         tenants.park(&parked);
@@ -344,5 +353,13 @@ mod tests {
         tenants.set_weights(&BTreeMap::from([("b".into(), 3)]));
         assert_eq!(tenants.figures_of("b".into()).weight, 3);
         assert!(tenants.changed().is_some());
+    }
+
+    #[test]
+    fn nothing_is_parked_where_groups_are_no_tenants() {
+        let mut tenants = Tenants::new(Arc::default());
+        tenants.changed();
+        tenants.park(&BTreeSet::from([String::new()]));
+        assert!(!tenants.is_changed(), "the queue would deliver nothing");
     }
 }

@@ -11,6 +11,7 @@ use crate::problem::{CallProblem, FieldProblem};
 use crate::request::AtLeastOne;
 use crate::requests;
 use dispatcher_core::control::ControlChange;
+use dispatcher_core::queue::sharing::MOST_WEIGHT;
 
 requests! {
     /// Limits of a route.
@@ -40,9 +41,6 @@ pub struct LimitRouteVerb;
 pub struct ChangeWeightVerb;
 /// Rolls back the canary of a route.
 pub struct RollBackVerb;
-
-/// The greatest weight of a tenant.
-const MOST_WEIGHT: u32 = 1_000;
 
 async fn change(
     call: &VerbCall<'_>,

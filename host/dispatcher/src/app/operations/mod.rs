@@ -411,11 +411,9 @@ impl Operations for RunOperations {
     }
 
     async fn queue(&self, queue: &str) -> Option<QueueView> {
-        let place = self.live.find(queue)?;
-        Some(QueueView {
-            tenants: self.tenants_and_backlogs(place).await,
-            ..self.queue_view(place)
-        })
+        let mut view = self.queue_view(self.live.find(queue)?);
+        self.add_backlogs(std::slice::from_mut(&mut view)).await;
+        Some(view)
     }
 
     async fn queue_names(&self) -> Result<Vec<QueueAndRoute>, CallProblem> {

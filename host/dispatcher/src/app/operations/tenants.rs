@@ -41,13 +41,11 @@ impl RunOperations {
         if self.settings.routes[at].settings.tenant.is_none() {
             return Vec::new();
         }
-        let of_queues = self.routes[at].scheduler.lock().tenants(MOST);
-        let own = of_queues.into_iter().find(|(index, _)| *index == lane);
-        own.map(|(_, tenants)| tenants).unwrap_or_default()
+        self.routes[at].scheduler.lock().tenants(lane, MOST)
     }
 
     /// Returns the busiest tenants of a queue, with what waits in the queue if it tells that soon.
-    pub(super) async fn tenants_and_backlogs(&self, (at, lane): (usize, usize)) -> Vec<TenantView> {
+    async fn tenants_and_backlogs(&self, (at, lane): (usize, usize)) -> Vec<TenantView> {
         let figures = self.tenant_figures((at, lane));
         if figures.is_empty() {
             return Vec::new();
@@ -84,12 +82,13 @@ pub(crate) fn measure(
         .collect();
     let (scheduler, is_private) = (scheduler.clone(), hides_tenants(route));
     shared.routes.add_tenants(move || {
-        let of_queues = scheduler.lock().tenants(MOST).into_iter();
-        let named = of_queues.map(|(lane, mut tenants)| {
+        let scheduler = scheduler.lock();
+        let named = queues.iter().enumerate().map(|(lane, queue)| {
+            let mut tenants = scheduler.tenants(lane, MOST);
             for one in &mut tenants {
                 one.tenant = shown(&one.tenant, is_private).into();
             }
-            (queues[lane].clone(), tenants)
+            (queue.clone(), tenants)
         });
         named.collect()
     });
