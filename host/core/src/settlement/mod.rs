@@ -520,7 +520,7 @@ impl Settlement {
                     of,
                     attempt: *attempt,
                     may_have_been_handled: *may_have_been_handled,
-                    delay: *delay,
+                    visible_at: clock::wall_clock_now() + *delay,
                     reason,
                 }),
                 DeliveryEnd::Released { reason } => {

@@ -8,7 +8,6 @@ pub mod outcomes;
 use super::counters::Counters;
 use super::metrics::meter::Meter;
 use super::trace::{ActiveSpan, SpanContext, within};
-use crate::clock;
 use crate::clock::Timestamp;
 pub(crate) use kind::EventCounts;
 pub use kind::{EventKind, LONGEST_REASON, Reason, ReasonKind, bounded};
@@ -79,12 +78,12 @@ pub(crate) enum MessageEvent<'a> {
     Cancelled { of: Delivery<'a> },
     /// See `EventKind::Lost`. `handled`: whether the handler was done with the message.
     Lost { of: Delivery<'a>, handled: bool },
-    /// See `EventKind::Abandoned`. `delay`: the time until the message is delivered again.
+    /// See `EventKind::Abandoned`. `visible_at`: when the queue delivers the message again.
     Abandoned {
         of: Delivery<'a>,
         attempt: u32,
         may_have_been_handled: bool,
-        delay: Duration,
+        visible_at: Timestamp,
         reason: &'a Reason,
     },
     /// See `EventKind::Released`.
@@ -307,11 +306,11 @@ impl MessageEvents {
                 of,
                 attempt,
                 may_have_been_handled,
-                delay,
+                visible_at,
                 reason,
             } => {
                 let ran_ms = of.took.map(whole_ms);
-                failed!(warn, of, reason, attempt, ran_ms, may_have_been_handled, comes_again_at = %(clock::wall_clock_now() + delay));
+                failed!(warn, of, reason, attempt, ran_ms, may_have_been_handled, comes_again_at = %visible_at);
             }
             MessageEvent::NotSettled {
                 of,

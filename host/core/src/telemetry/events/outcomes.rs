@@ -80,9 +80,8 @@ impl Outcomes {
     pub(super) fn note(&self, queue: &str, event: &MessageEvent<'_>) {
         let (reason, messages) = event.reason_and_messages();
         self.counts.add(event.kind(), reason, messages);
-        if let MessageEvent::Abandoned { delay, .. } = event {
-            let at = clock::wall_clock_now() + *delay;
-            self.last_return.fetch_max(at.0, Relaxed);
+        if let MessageEvent::Abandoned { visible_at, .. } = event {
+            self.last_return.fetch_max(visible_at.0, Relaxed);
         }
         let is_kept = !matches!(event.kind(), EventKind::Done | EventKind::Duplicate);
         if !is_kept && self.followers.load(Relaxed) == 0 {

@@ -94,7 +94,7 @@ fn example<'a>(kind: EventKind, reason: &'a Reason) -> MessageEvent<'a> {
             },
             attempt: 2,
             may_have_been_handled: true,
-            delay: Duration::from_secs(5),
+            visible_at: Timestamp(1_000),
             reason,
         },
         EventKind::Released => MessageEvent::Released {
