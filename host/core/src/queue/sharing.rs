@@ -21,6 +21,9 @@ const USUAL: Duration = Duration::from_millis(1);
 pub struct Priority(u8);
 
 impl Priority {
+    /// The most urgent one.
+    pub const FIRST: Self = Self(1);
+
     /// Returns all priorities, the most urgent first.
     pub fn all() -> impl Iterator<Item = Self> {
         (1..=5).map(Self)

@@ -230,7 +230,10 @@ impl<J: WaitingJob> Lane<J> {
     /// Takes the jobs of one attempt.
     pub(super) fn take(&mut self, now: BootInstant) -> Vec<J> {
         let most = self.together.min(self.may_start(now));
-        let hastened = self.ready.hasten(now);
+        let mut hastened = self.ready.hasten(now);
+        if let Some(limited) = &mut self.limited {
+            hastened += limited.hasten(self.ready.tenant_turns(), now);
+        }
         if !self.rules.counts_overdue {
             self.hastened += hastened;
         }
@@ -256,43 +259,35 @@ impl<J: WaitingJob> Lane<J> {
         jobs
     }
 
-    /// Takes the jobs of one attempt that have the permits of the fleet that they need: those that
-    /// wait for them first. The others that are ready wait for theirs. One job of an ordered group
-    /// is taken at a time.
+    /// Takes the jobs of one attempt that have the permits of the fleet that they need, in the order
+    /// of turns. The others that are ready wait for theirs. One job of an ordered group is taken at
+    /// a time.
     fn take_permitted(&mut self, most: usize, now: BootInstant) -> Vec<J> {
         let mut jobs = Vec::new();
-        // The newest are among those that are ready.
-        let newest_first = self.rules.sequence == Sequence::Lifo;
-        if newest_first {
-            self.admit(&mut jobs, most, now);
-        }
-        if let Some(limited) = &mut self.limited {
-            while jobs.len() < most
-                && let Some(job) = limited.next(now)
-            {
-                jobs.push(job);
-            }
-        }
-        if !newest_first {
-            self.admit(&mut jobs, most, now);
-        }
-        jobs
-    }
-
-    /// Takes ready jobs that have the permits that they need. The others wait for theirs.
-    fn admit(&mut self, jobs: &mut Vec<J>, most: usize, now: BootInstant) {
-        let (Some(limited), true) = (&mut self.limited, self.ready.startable(now)) else {
-            return;
+        let Some(limited) = &mut self.limited else {
+            return jobs;
         };
-        while jobs.len() < most
-            && let Some(job) = self.ready.take(1).pop()
-        {
-            match limited.admit(job, now) {
+        let is_startable = self.ready.startable(now);
+        // Of one turn, those that wait for limits are the oldest.
+        let oldest_first = self.rules.sequence == Sequence::Fifo;
+        while jobs.len() < most {
+            let next = self.ready.next_place().filter(|_| is_startable);
+            let is_next =
+                |place| next.is_none_or(|next| place < next || (place == next && oldest_first));
+            if let Some(job) = limited.next(is_next, self.ready.tenant_turns(), now) {
+                jobs.push(job);
+                continue;
+            }
+            let Some((place, job)) = next.zip(self.ready.take_next()) else {
+                break;
+            };
+            match limited.admit(job, place.number, self.ready.tenant_turns(), now) {
                 Admission::Starts(job) => jobs.push(job),
                 Admission::Waits => self.needs_room = true,
                 Admission::GoesBack(job, after) => self.deferred.push((job, after)),
             }
         }
+        jobs
     }
 
     /// Updates the rules for the queue from what is known of the tenants.
@@ -305,10 +300,9 @@ impl<J: WaitingJob> Lane<J> {
             tenants.park(limited.parked());
         }
         if tenants.is_changed() {
-            let sharing = tenants.sharing();
-            self.ready.share_out(sharing);
-            if let Some(limited) = &mut self.limited {
-                limited.share_out(sharing);
+            let sharing = tenants.sharing().clone();
+            if let Some(turns) = self.ready.tenant_turns() {
+                turns.share_out(sharing);
             }
         }
     }
@@ -372,7 +366,7 @@ impl<J: WaitingJob> Lane<J> {
         loop {
             let mut held = self.held.expired(now);
             if let Some(limited) = &mut self.limited {
-                held.extend(limited.expired(now));
+                held.extend(limited.expired(self.ready.tenant_turns(), now));
             }
             self.free_groups(&held);
             let mut old = self.ready.expired(now);
@@ -398,7 +392,8 @@ impl<J: WaitingJob> Lane<J> {
             self.unblock(group);
         }
         if let Some(limited) = &mut self.limited {
-            self.deferred.extend(limited.overdue(now));
+            let turns = self.ready.tenant_turns();
+            self.deferred.extend(limited.overdue(turns, now));
         }
     }
 
@@ -434,7 +429,7 @@ impl<J: WaitingJob> Lane<J> {
         };
         let mut held = self.held.extract(chosen);
         if let Some(limited) = &mut self.limited {
-            held.extend(limited.extract(chosen));
+            held.extend(limited.extract(chosen, self.ready.tenant_turns()));
         }
         let (blocked, unblocked) = self.blocked.extract(chosen);
         let waiting = self.ready.extract(chosen);

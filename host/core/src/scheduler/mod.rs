@@ -22,6 +22,7 @@ pub mod shared;
 mod single_receives;
 mod start;
 pub mod tenants;
+mod turns;
 mod variety;
 
 pub use conclude::{Conclusion, EndedJob, Pause};
@@ -331,12 +332,12 @@ impl<J: WaitingJob> Scheduler<J> {
         for lane in self.lanes.iter_mut() {
             let sequence = lane.rules.sequence;
             let keeps_groups = lane.ready.is_ordered();
-            let sharing = lane.rules.sharing.clone();
+            let has_tenants = lane.rules.sharing.is_some();
             lane.limited = Some(LimitedJobs::new(
                 fleet.clone(),
                 sequence,
                 keeps_groups,
-                sharing,
+                has_tenants,
             ));
         }
     }

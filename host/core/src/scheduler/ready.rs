@@ -1,6 +1,7 @@
 //! The waiting jobs of one queue, and which groups are busy. Pure: `now` is an argument.
 
 use super::line::{LineEntry, ReadyLine};
+use super::turns::{TurnPlace, Turns};
 use crate::clock::{BootInstant, Timestamp};
 use crate::fleet::hand::Needs;
 use crate::fleet::keeper::FleetPermit;
@@ -130,9 +131,23 @@ impl<J: WaitingJob> Ready<J> {
         self.ordered
     }
 
-    /// Replaces the rules by which tenants share the list, if they do.
-    pub(crate) fn share_out(&mut self, sharing: &Arc<SharingRules>) {
-        self.waiting.share_out(sharing);
+    /// Returns the turns of tenants, if they share the list.
+    pub(super) fn tenant_turns(&mut self) -> Option<&mut Turns> {
+        self.waiting.tenant_turns()
+    }
+
+    /// Returns the place of the next job, apart from waiting for others.
+    pub(super) fn next_place(&self) -> Option<TurnPlace> {
+        self.waiting.next_place(|job| is_free(&self.busy, job))
+    }
+
+    /// Takes the next job, without payment by its tenant. Its group is busy until `freed`.
+    pub(super) fn take_next(&mut self) -> Option<J> {
+        let job = self.waiting.take_next(|job| is_free(&self.busy, job))?;
+        if let (Some(group), true) = (job.group(), self.ordered) {
+            self.busy.insert(group.to_owned());
+        }
+        Some(job)
     }
 
     /// Lets jobs go before all others that have waited for the longest wait of their priority.
@@ -282,6 +297,15 @@ impl<J: WaitingJob> Ready<J> {
 /// does not count: all messages of its queue are alike.
 pub(super) fn is_last_chance<J: WaitingJob>(job: &J) -> bool {
     job.is_redelivered() && !job.may_be_given_back()
+}
+
+/// Returns when a job goes before all others. A job of a group that is kept in order never does.
+pub(super) fn hastens<J: WaitingJob>(job: &J, keeps_groups: bool) -> Option<BootInstant> {
+    if keeps_groups && job.group().is_some() {
+        None
+    } else {
+        job.hastens()
+    }
 }
 
 fn is_free<J: WaitingJob>(busy: &HashSet<String>, job: &J) -> bool {

@@ -1,13 +1,14 @@
 //! The jobs of one queue that wait for limits of the fleet. A job that lacks a permit or a token
-//! waits here, so that it delays no job that has what it needs. Pure: `now` is an argument.
+//! waits here, so that it delays no job that has what it needs. It keeps its turn: its tenant pays
+//! when it starts. Pure: `now` is an argument.
 
 use super::line::ReadyLine;
-use super::ready::{Sequence, WaitingJob};
+use super::ready::{Sequence, WaitingJob, hastens};
+use super::turns::{HASTENED, Lack, TurnNumber, TurnPlace, Turns};
 use crate::clock::BootInstant;
 use crate::fleet::hand::{Needs, RecentStarts};
-use crate::fleet::keeper::Fleet;
-use crate::queue::sharing::SharingRules;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use crate::fleet::keeper::{Fleet, FleetPermit};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +32,16 @@ const PARKED_FROM: usize = 30;
 /// The part of a second in whose starts a parked tenant's jobs that wait here must be more.
 const PARKED_PART: usize = 4;
 
-/// The jobs that wait for limits, by what they need. Those that need the same start in their order;
-/// among the others, each need has its turn.
+/// The jobs of one turn that wait for limits, by what they need. Those that need the same start in
+/// their order; among the others, each need is next in rotation.
+#[derive(Debug)]
+struct LimitedTurn<J> {
+    lines: HashMap<Needs, ReadyLine<J>>,
+    /// The needs of the lines, each once.
+    rotation: VecDeque<Needs>,
+}
+
+/// The jobs that wait for limits.
 #[derive(Debug)]
 pub(super) struct LimitedJobs<J> {
     fleet: Arc<Fleet>,
@@ -41,19 +50,20 @@ pub(super) struct LimitedJobs<J> {
     keeps_groups: bool,
     /// When the last of the jobs that went back comes again.
     comes_again: BootInstant,
-    lines: HashMap<Needs, ReadyLine<J>>,
-    /// The needs of the lines, each once.
-    turns: VecDeque<Needs>,
+    turns: BTreeMap<TurnNumber, LimitedTurn<J>>,
+    /// The number of jobs with each need, and the needs that were refused since something changed.
+    needs: HashMap<Needs, usize>,
+    refused: HashSet<Needs>,
     count: usize,
     bytes: u64,
-    /// Whether some may have become startable since all were tried.
-    may_start: bool,
     /// Whether the last job that was refused lacks what all messages need.
     lacks_common: bool,
     started: RecentStarts,
     look: BootInstant,
-    /// The rules by which tenants share the queue, if they do.
-    sharing: Option<Arc<SharingRules>>,
+    /// When the first job may go before all others; perhaps earlier, because that job may have left.
+    hastens: Option<BootInstant>,
+    /// Whether tenants share the queue.
+    has_tenants: bool,
     /// The number of jobs of each tenant, and the tenants of which enough wait.
     of_tenants: HashMap<String, usize>,
     parked: BTreeSet<String>,
@@ -72,38 +82,31 @@ pub(super) enum Admission<J> {
 
 impl<J: WaitingJob> LimitedJobs<J> {
     /// Creates an empty list of a queue whose jobs start in this order.
-    /// `keeps_groups`: those of a group are kept in order.
+    /// `keeps_groups`: those of a group are kept in order. `has_tenants`: tenants share the queue.
     pub(super) fn new(
         fleet: Arc<Fleet>,
         sequence: Sequence,
         keeps_groups: bool,
-        sharing: Option<Arc<SharingRules>>,
+        has_tenants: bool,
     ) -> Self {
         Self {
             fleet,
             sequence,
             keeps_groups,
             comes_again: BootInstant::default(),
-            lines: HashMap::new(),
-            turns: VecDeque::new(),
+            turns: BTreeMap::new(),
+            needs: HashMap::new(),
+            refused: HashSet::new(),
             count: 0,
             bytes: 0,
-            may_start: false,
             lacks_common: false,
             started: RecentStarts::default(),
             look: BootInstant::default(),
-            sharing,
+            hastens: None,
+            has_tenants,
             of_tenants: HashMap::new(),
             parked: BTreeSet::new(),
         }
-    }
-
-    /// Replaces the rules by which tenants share the queue.
-    pub(super) fn share_out(&mut self, sharing: &Arc<SharingRules>) {
-        for line in self.lines.values_mut() {
-            line.share_out(sharing);
-        }
-        self.sharing = Some(sharing.clone());
     }
 
     /// Returns the tenants of which enough jobs wait here, so that the queue should deliver none.
@@ -114,7 +117,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
     fn count_in(&mut self, job: &J) {
         self.count += 1;
         self.bytes += job.held_bytes();
-        if self.sharing.is_none() {
+        if !self.has_tenants {
             return;
         }
         let parked_from = self.parked_from();
@@ -133,7 +136,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
     fn count_out(&mut self, job: &J) {
         self.count -= 1;
         self.bytes = self.bytes.saturating_sub(job.held_bytes());
-        if self.sharing.is_none() {
+        if !self.has_tenants {
             return;
         }
         let waiting = self.of_tenants.entry(job.tenant().to_owned()).or_default();
@@ -159,17 +162,17 @@ impl<J: WaitingJob> LimitedJobs<J> {
 
     /// Records that permits or tokens may be there.
     pub(super) fn changed(&mut self) {
-        self.may_start = self.count > 0;
+        self.refused.clear();
     }
 
     /// Whether `next` may return a job.
     pub(super) fn may_start(&self) -> bool {
-        self.may_start
+        self.refused.len() < self.needs.len()
     }
 
     /// Returns how many workers are worth starting for the jobs that wait.
     pub(super) fn workers(&self) -> usize {
-        if self.may_start {
+        if self.may_start() {
             self.count.min(WORKERS)
         } else {
             0
@@ -178,7 +181,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
 
     /// Whether the limits keep the queue from using any worker.
     pub(super) fn is_closed(&self) -> bool {
-        self.count > 0 && self.lacks_common && !self.may_start
+        self.count > 0 && self.lacks_common && !self.may_start()
     }
 
     /// Returns how many more messages are worth receiving: while some lack what all messages need,
@@ -196,112 +199,248 @@ impl<J: WaitingJob> LimitedJobs<J> {
         }
     }
 
-    /// Decides about a job whose turn it is.
-    pub(super) fn admit(&mut self, mut job: J, now: BootInstant) -> Admission<J> {
+    /// Decides about a job that is next, in this turn.
+    pub(super) fn admit(
+        &mut self,
+        mut job: J,
+        turn: TurnNumber,
+        turns: Option<&mut Turns>,
+        now: BootInstant,
+    ) -> Admission<J> {
         let Some(needs) = job.needs().cloned() else {
+            pay(turns, turn);
             return Admission::Starts(job);
         };
-        // Others that need the same go first.
-        if !self.lines.contains_key(&needs)
-            && let Some(permit) = self.fleet.start(&needs, now)
-        {
+        // Others of its turn that need the same go first.
+        let own = self.turns.get(&turn);
+        let is_behind = own.is_some_and(|own| own.lines.contains_key(&needs));
+        if !is_behind && let Some(permit) = self.try_start(&needs, now) {
+            pay(turns, turn);
             job.permitted(permit);
-            self.started.note(1, now);
             return Admission::Starts(job);
         }
-        self.lacks_common = self.fleet.lacks_common(&needs, now);
         let is_full = self.count >= self.fleet.most_waiting() || self.bytes >= MOST_BYTES;
         if is_full && may_go_back(&job, self.keeps_groups) {
             return Admission::GoesBack(job, self.again(now));
         }
-        self.keep(needs, job, now);
+        self.keep(needs.clone(), job, turn, turns, now);
+        if !is_behind {
+            self.refused.insert(needs);
+        }
         Admission::Waits
     }
 
-    fn keep(&mut self, needs: Needs, job: J, now: BootInstant) {
+    /// Returns the permits for one job with these needs, if it may start.
+    fn try_start(&mut self, needs: &Needs, now: BootInstant) -> Option<FleetPermit> {
+        if self.refused.contains(needs) {
+            return None;
+        }
+        let permit = self.fleet.start(needs, now);
+        if permit.is_some() {
+            self.started.note(1, now);
+        } else {
+            self.lacks_common = self.fleet.lacks_common(needs, now);
+            if self.needs.contains_key(needs) {
+                self.refused.insert(needs.clone());
+            }
+        }
+        permit
+    }
+
+    fn keep(
+        &mut self,
+        needs: Needs,
+        job: J,
+        number: TurnNumber,
+        turns: Option<&mut Turns>,
+        now: BootInstant,
+    ) {
         if self.count == 0 {
             self.look = now + LOOK;
         }
         self.count_in(&job);
         self.fleet.wait(&needs, now);
-        let line = self.lines.entry(needs.clone()).or_insert_with(|| {
-            self.turns.push_back(needs);
-            ReadyLine::new(self.sequence, false, self.sharing.clone())
+        if let Some(turns) = turns {
+            turns.add_to(number, Lack::Permit);
+        }
+        if number != HASTENED {
+            let at = hastens(&job, self.keeps_groups);
+            self.hastens = self.hastens.into_iter().chain(at).min();
+        }
+        *self.needs.entry(needs.clone()).or_default() += 1;
+        let turn = self.turns.entry(number).or_insert_with(|| LimitedTurn {
+            lines: HashMap::new(),
+            rotation: VecDeque::new(),
+        });
+        let sequence = self.sequence;
+        let line = turn.lines.entry(needs.clone()).or_insert_with(|| {
+            turn.rotation.push_back(needs);
+            ReadyLine::new(sequence, false, None)
         });
         line.arrive(vec![job], now);
     }
 
-    /// Takes the next job that has what it needs. Needs that are the same for several jobs have one
-    /// turn.
-    pub(super) fn next(&mut self, now: BootInstant) -> Option<J> {
-        if !self.may_start {
-            return None;
+    /// Takes the next job that has what it needs, among the turns with a place that `is_next`
+    /// chooses.
+    pub(super) fn next(
+        &mut self,
+        is_next: impl Fn(TurnPlace) -> bool,
+        mut turns: Option<&mut Turns>,
+        now: BootInstant,
+    ) -> Option<J> {
+        let (number, needs, permit) = self.start_next(is_next, turns.as_deref(), now)?;
+        let turn = self.turns.get_mut(&number)?;
+        let line = turn.lines.get_mut(&needs)?;
+        let mut job = line.take(1).pop()?;
+        if line.is_empty() {
+            turn.lines.remove(&needs);
+            turn.rotation.pop_back();
         }
-        for _ in 0..self.turns.len() {
-            let needs = self.turns.pop_front()?;
-            self.turns.push_back(needs.clone());
-            let Some(permit) = self.fleet.start(&needs, now) else {
-                self.lacks_common = self.fleet.lacks_common(&needs, now);
-                continue;
-            };
-            let line = self.lines.get_mut(&needs)?;
-            let mut job = line.take(1).pop()?;
-            if line.is_empty() {
-                self.lines.remove(&needs);
-                self.turns.pop_back();
+        if turn.lines.is_empty() {
+            self.turns.remove(&number);
+        }
+        pay(turns.as_deref_mut(), number);
+        self.left(number, &needs, &job, turns);
+        job.permitted(permit);
+        Some(job)
+    }
+
+    /// Returns the first turn and needs that are met, and the permits.
+    fn start_next(
+        &mut self,
+        is_next: impl Fn(TurnPlace) -> bool,
+        turns: Option<&Turns>,
+        now: BootInstant,
+    ) -> Option<(TurnNumber, Needs, FleetPermit)> {
+        let order = turns
+            .into_iter()
+            .flat_map(|turns| turns.order(Lack::Permit));
+        let order = std::iter::once(TurnPlace::FIRST).chain(order);
+        for place in order.take_while(|place| is_next(*place)) {
+            if !self.may_start() {
+                return None;
             }
-            self.count_out(&job);
-            self.may_start = self.count > 0;
-            self.fleet.wait_no_more(&needs);
-            self.started.note(1, now);
-            job.permitted(permit);
-            return Some(job);
+            if let Some((needs, permit)) = self.start_one(place.number, now) {
+                return Some((place.number, needs, permit));
+            }
         }
-        self.may_start = false;
         None
+    }
+
+    /// Returns the first needs of a turn that are met, now the last in its rotation, and the permits.
+    fn start_one(&mut self, number: TurnNumber, now: BootInstant) -> Option<(Needs, FleetPermit)> {
+        let count = self.turns.get(&number)?.rotation.len();
+        for _ in 0..count {
+            let rotation = &mut self.turns.get_mut(&number)?.rotation;
+            rotation.rotate_left(1);
+            let needs = rotation.back()?.clone();
+            if let Some(permit) = self.try_start(&needs, now) {
+                return Some((needs, permit));
+            }
+        }
+        None
+    }
+
+    /// Records that a job is no longer here.
+    fn left(&mut self, number: TurnNumber, needs: &Needs, job: &J, turns: Option<&mut Turns>) {
+        self.count_out(job);
+        self.fleet.wait_no_more(needs);
+        if let Some(turns) = turns {
+            turns.remove(number, Lack::Permit);
+        }
+        if let Some(count) = self.needs.get_mut(needs) {
+            *count -= 1;
+            if *count == 0 {
+                self.needs.remove(needs);
+                self.refused.remove(needs);
+            }
+        }
+    }
+
+    /// Lets jobs go before all others that have waited for the longest wait of their priority.
+    /// Returns how many have begun to.
+    pub(super) fn hasten(&mut self, mut turns: Option<&mut Turns>, now: BootInstant) -> usize {
+        if self.hastens.is_none_or(|at| at > now) {
+            return 0;
+        }
+        let keeps_groups = self.keeps_groups;
+        let is_due = |job: &J| hastens(job, keeps_groups).is_some_and(|at| at <= now);
+        let due = self.take_out(turns.as_deref_mut(), |number, line| {
+            if number == HASTENED {
+                Vec::new()
+            } else {
+                line.extract(is_due)
+            }
+        });
+        let others = self.turns.range(HASTENED + 1..);
+        let others = others.flat_map(|(_, turn)| turn.lines.values());
+        let left = others.flat_map(|line| line.iter().map(|entry| &entry.job));
+        self.hastens = left.filter_map(|job| hastens(job, keeps_groups)).min();
+        let count = due.len();
+        for job in due {
+            if let Some(needs) = job.needs().cloned() {
+                self.keep(needs, job, HASTENED, turns.as_deref_mut(), now);
+            }
+        }
+        count
     }
 
     /// Returns the jobs that wait.
     pub(super) fn iter(&self) -> impl Iterator<Item = &J> {
-        let lines = self.turns.iter().filter_map(|needs| self.lines.get(needs));
+        let turns = self.turns.values();
+        let lines = turns.flat_map(|turn| {
+            let rotation = turn.rotation.iter();
+            rotation.filter_map(|needs| turn.lines.get(needs))
+        });
         lines.flat_map(|line| line.iter().map(|entry| &entry.job))
     }
 
     /// Takes out the jobs that `which` chooses.
-    pub(super) fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
-        self.take_out(|line| line.extract(&which))
+    pub(super) fn extract(
+        &mut self,
+        which: impl Fn(&J) -> bool,
+        turns: Option<&mut Turns>,
+    ) -> Vec<J> {
+        self.take_out(turns, |_, line| line.extract(&which))
     }
 
-    fn take_out(&mut self, take: impl Fn(&mut ReadyLine<J>) -> Vec<J>) -> Vec<J> {
-        let mut out = Vec::new();
-        // In the order of their turns, so that it is the same in each simulation.
-        for needs in &self.turns {
-            let Some(line) = self.lines.get_mut(needs) else {
-                continue;
-            };
-            let taken = take(line);
-            taken.iter().for_each(|_| self.fleet.wait_no_more(needs));
-            out.extend(taken);
+    fn take_out(
+        &mut self,
+        mut turns: Option<&mut Turns>,
+        take: impl Fn(TurnNumber, &mut ReadyLine<J>) -> Vec<J>,
+    ) -> Vec<J> {
+        let mut taken = Vec::new();
+        for (number, turn) in &mut self.turns {
+            // In the order of the rotation, so that it is the same in each simulation.
+            for needs in &turn.rotation {
+                if let Some(line) = turn.lines.get_mut(needs) {
+                    let jobs = take(*number, line).into_iter();
+                    taken.extend(jobs.map(|job| (*number, needs.clone(), job)));
+                }
+            }
+            let lines = &mut turn.lines;
+            lines.retain(|_, line| !line.is_empty());
+            turn.rotation.retain(|needs| lines.contains_key(needs));
         }
-        out.iter().for_each(|job| self.count_out(job));
-        let lines = &mut self.lines;
-        lines.retain(|_, line| !line.is_empty());
-        self.turns.retain(|needs| lines.contains_key(needs));
-        self.may_start &= self.count > 0;
-        out
+        self.turns.retain(|_, turn| !turn.lines.is_empty());
+        for (number, needs, job) in &taken {
+            self.left(*number, needs, job, turns.as_deref_mut());
+        }
+        taken.into_iter().map(|(_, _, job)| job).collect()
     }
 
     /// Returns when the first job becomes too old.
     pub(super) fn expires(&self) -> Option<BootInstant> {
-        self.lines.values().filter_map(ReadyLine::expires).min()
+        let lines = self.turns.values().flat_map(|turn| turn.lines.values());
+        lines.filter_map(ReadyLine::expires).min()
     }
 
     /// Takes out the jobs that are too old.
-    pub(super) fn expired(&mut self, now: BootInstant) -> Vec<J> {
+    pub(super) fn expired(&mut self, turns: Option<&mut Turns>, now: BootInstant) -> Vec<J> {
         if self.expires().is_none_or(|at| at > now) {
             return Vec::new();
         }
-        self.take_out(|line| line.expired(now))
+        self.take_out(turns, |_, line| line.expired(now))
     }
 
     /// Returns when `overdue` is worth a call.
@@ -311,13 +450,17 @@ impl<J: WaitingJob> LimitedJobs<J> {
 
     /// Takes out the jobs that have waited for too long, with the time for which each goes back to
     /// its queue. A job that may not go back stays.
-    pub(super) fn overdue(&mut self, now: BootInstant) -> Vec<(J, Duration)> {
+    pub(super) fn overdue(
+        &mut self,
+        turns: Option<&mut Turns>,
+        now: BootInstant,
+    ) -> Vec<(J, Duration)> {
         if self.count == 0 || now < self.look {
             return Vec::new();
         }
         self.look = now + LOOK;
         let (longest, keeps_groups) = (self.fleet.longest_wait(), self.keeps_groups);
-        let out = self.take_out(|line| {
+        let out = self.take_out(turns, |_, line| {
             line.extract_entries(|entry| {
                 let is_old = entry.since.is_some_and(|since| since + longest <= now);
                 is_old && may_go_back(&entry.job, keeps_groups)
@@ -332,6 +475,13 @@ impl<J: WaitingJob> LimitedJobs<J> {
         let longest = now + LONGEST_AGAIN;
         self.comes_again = (self.comes_again + APART).max(now + AGAIN).min(longest);
         self.comes_again.since(now)
+    }
+}
+
+/// Records that the tenant of this turn pays for a job.
+fn pay(turns: Option<&mut Turns>, number: TurnNumber) {
+    if let Some(turns) = turns {
+        turns.charge(number);
     }
 }
 

@@ -61,6 +61,7 @@ fn job(number: u32, key: Option<&str>) -> LimitedJob {
 struct LimitedWorld {
     fleet: Arc<Fleet>,
     jobs: LimitedJobs<LimitedJob>,
+    turns: Option<Turns>,
     records: HashMap<String, LimitRecord>,
 }
 
@@ -83,7 +84,8 @@ impl LimitedWorld {
         let limits = vec![limit("all", 2, None), limit("each", 1, Some(key))];
         let fleet = Arc::new(Fleet::new("p".to_owned(), limits, WhenAway::Closed));
         Self {
-            jobs: LimitedJobs::new(fleet.clone(), Sequence::Fifo, false, None),
+            jobs: LimitedJobs::new(fleet.clone(), Sequence::Fifo, false, false),
+            turns: None,
             fleet,
             records: HashMap::new(),
         }
@@ -107,11 +109,30 @@ impl LimitedWorld {
 
     /// Shares the jobs among tenants.
     fn share_out(&mut self) {
-        self.jobs.share_out(&Arc::default());
+        self.jobs.has_tenants = true;
+        self.turns = Some(Turns::new(Arc::default()));
+    }
+
+    /// Decides about a job that is the next that has not waited for limits.
+    fn admit(&mut self, job: LimitedJob, now: BootInstant) -> Admission<LimitedJob> {
+        let turn = self.turns.as_mut().map_or(HASTENED, |turns| {
+            let turn = turns.add(job.priority(), job.tenant());
+            turns.remove(turn, Lack::Worker);
+            turn
+        });
+        self.jobs.admit(job, turn, self.turns.as_mut(), now)
+    }
+
+    fn next(&mut self, now: BootInstant) -> Option<LimitedJob> {
+        self.jobs.next(|_| true, self.turns.as_mut(), now)
+    }
+
+    fn extract(&mut self, which: impl Fn(&LimitedJob) -> bool) -> Vec<LimitedJob> {
+        self.jobs.extract(which, self.turns.as_mut())
     }
 
     fn waits(&mut self, job: LimitedJob, now: BootInstant) -> bool {
-        matches!(self.jobs.admit(job, now), Admission::Waits)
+        matches!(self.admit(job, now), Admission::Waits)
     }
 }
 
@@ -121,15 +142,15 @@ fn jobs_that_need_the_same_start_in_their_order() {
     for number in 1..=3 {
         assert!(world.waits(job(number, None), at(0)));
     }
-    assert!(world.jobs.next(at(0)).is_none());
+    assert!(world.next(at(0)).is_none());
     world.ask(at(0));
-    let first = world.jobs.next(at(0)).expect("a permit is granted");
+    let first = world.next(at(0)).expect("a permit is granted");
     world.ask(at(20));
-    let second = world.jobs.next(at(20)).expect("another one is granted");
+    let second = world.next(at(20)).expect("another one is granted");
     assert_eq!((first.number, second.number), (1, 2));
     assert!(!world.jobs.is_closed(), "the third was not refused yet");
     world.ask(at(40));
-    assert!(world.jobs.next(at(40)).is_none() && world.jobs.is_closed());
+    assert!(world.next(at(40)).is_none() && world.jobs.is_closed());
     assert!(!world.jobs.may_start());
     assert!(
         world.waits(job(4, None), at(20)),
@@ -137,7 +158,7 @@ fn jobs_that_need_the_same_start_in_their_order() {
     );
     drop(first);
     world.jobs.changed();
-    assert_eq!(world.jobs.next(at(30)).map(|job| job.number), Some(3));
+    assert_eq!(world.next(at(30)).map(|job| job.number), Some(3));
 }
 
 #[test]
@@ -147,10 +168,10 @@ fn full_key_delays_no_other() {
     assert!(world.waits(job(2, Some("a")), at(0)));
     assert!(world.waits(job(3, Some("b")), at(0)));
     world.ask(at(0));
-    let first = world.jobs.next(at(0)).expect("a permit of a");
-    let other = world.jobs.next(at(0)).expect("a permit of b");
+    let first = world.next(at(0)).expect("a permit of a");
+    let other = world.next(at(0)).expect("a permit of b");
     assert_eq!((first.number, other.number), (1, 3));
-    assert!(world.jobs.next(at(0)).is_none());
+    assert!(world.next(at(0)).is_none());
     assert!(!world.jobs.is_closed(), "others may still start");
     assert_eq!(world.jobs.appetite(100), usize::MAX);
 }
@@ -163,7 +184,7 @@ fn queue_receives_no_more_than_starts_while_all_lack_a_permit() {
     world.jobs.changed();
     assert_eq!(world.jobs.appetite(0), 0, "few tokens may have come");
     world.ask(at(0));
-    let _first = world.jobs.next(at(0)).expect("a permit is granted");
+    let _first = world.next(at(0)).expect("a permit is granted");
     assert_eq!(world.jobs.appetite(0), usize::MAX, "none waits");
 }
 
@@ -174,7 +195,7 @@ fn jobs_beyond_the_most_go_back_unless_it_is_their_last_receive() {
     for number in 0..u32::try_from(most).expect("a small number") {
         assert!(world.waits(job(number, Some("a")), at(0)));
     }
-    let beyond = world.jobs.admit(job(0, Some("a")), at(0));
+    let beyond = world.admit(job(0, Some("a")), at(0));
     assert!(
         matches!(beyond, Admission::GoesBack(_, AGAIN)),
         "{beyond:?}"
@@ -184,10 +205,10 @@ fn jobs_beyond_the_most_go_back_unless_it_is_their_last_receive() {
         ..job(0, Some("a"))
     };
     assert!(world.waits(last, at(0)));
-    assert!(world.jobs.overdue(at(29_000)).is_empty());
-    let overdue = world.jobs.overdue(at(300_000));
+    assert!(world.jobs.overdue(None, at(29_000)).is_empty());
+    let overdue = world.jobs.overdue(None, at(300_000));
     assert_eq!((overdue.len(), world.jobs.len()), (most, 1));
-    assert!(world.jobs.overdue(at(900_000)).is_empty());
+    assert!(world.jobs.overdue(None, at(900_000)).is_empty());
 }
 
 #[test]
@@ -196,9 +217,9 @@ fn jobs_that_leave_wait_no_more() {
     assert!(world.waits(job(1, Some("a")), at(0)));
     assert!(world.waits(job(2, Some("b")), at(0)));
     assert_eq!(world.jobs.iter().count(), 2);
-    assert_eq!(world.jobs.extract(|job| job.number == 1).len(), 1);
+    assert_eq!(world.extract(|job| job.number == 1).len(), 1);
     world.ask(at(0));
-    assert_eq!(world.jobs.next(at(0)).map(|job| job.number), Some(2));
+    assert_eq!(world.next(at(0)).map(|job| job.number), Some(2));
     assert!(!world.records.contains_key("each/a"), "nobody asked for it");
 }
 
@@ -219,10 +240,10 @@ fn tenant_of_which_enough_wait_is_parked_until_half_are_gone() {
     let parked = world.jobs.parked().iter().map(String::as_str);
     assert_eq!(parked.collect::<Vec<_>>(), ["full"]);
     let first_half = |job: &LimitedJob| job.number < 15;
-    assert_eq!(world.jobs.extract(first_half).len(), 15);
+    assert_eq!(world.extract(first_half).len(), 15);
     assert_eq!(world.jobs.parked().len(), 1, "half of them still wait");
-    assert_eq!(world.jobs.extract(|job| job.number == 15).len(), 1);
+    assert_eq!(world.extract(|job| job.number == 15).len(), 1);
     assert!(world.jobs.parked().is_empty());
-    assert_eq!(world.jobs.extract(|_| true).len(), 15);
+    assert_eq!(world.extract(|_| true).len(), 15);
     assert!(world.jobs.of_tenants.is_empty());
 }

@@ -2,20 +2,15 @@
 //! the newest goes first, messages may expire, or tenants share the queue. Does not depend on
 //! limits. Pure.
 
-mod turns;
-
-use super::ready::{Sequence, WaitingJob};
+use super::ready::{Sequence, WaitingJob, hastens};
+use super::turns::{HASTENED, Lack, TurnNumber, TurnPlace, Turns};
 use crate::clock::BootInstant;
 use crate::queue::sharing::SharingRules;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use turns::{TurnNumber, Turns};
 
 /// The number of jobs that an empty line keeps room for.
 const KEPT_ROOM: usize = 256;
-
-/// The turn of jobs that go before all others. Tenants have other numbers.
-const HASTENED: TurnNumber = 0;
 
 /// A waiting job.
 #[derive(Debug)]
@@ -52,12 +47,30 @@ impl<J: WaitingJob> ReadyLine<J> {
         }
     }
 
-    /// Replaces the rules by which tenants share the line, if they do.
-    pub(super) fn share_out(&mut self, sharing: &Arc<SharingRules>) {
-        let sorted = self.sorted.as_mut();
-        if let Some(turns) = sorted.and_then(|sorted| sorted.turns.as_mut()) {
-            turns.share_out(sharing.clone());
-        }
+    /// Returns the turns of tenants, if they share the line.
+    pub(super) fn tenant_turns(&mut self) -> Option<&mut Turns> {
+        self.sorted.as_mut()?.turns.as_mut()
+    }
+
+    /// Returns the place of the first job that `which` chooses.
+    pub(super) fn next_place(&self, which: impl Fn(&J) -> bool) -> Option<TurnPlace> {
+        let Some(sorted) = &self.sorted else {
+            let mut entries = self.plain.iter();
+            let first = entries.find(|entry| which(&entry.job));
+            return first.map(|_| TurnPlace::FIRST);
+        };
+        let position = sorted.next(which)?;
+        let turns = sorted.turns.as_ref();
+        Some(turns.map_or(TurnPlace::FIRST, |turns| turns.place(position.turn)))
+    }
+
+    /// Takes the first job that `which` chooses. Its tenant does not pay.
+    pub(super) fn take_next(&mut self, which: impl Fn(&J) -> bool) -> Option<J> {
+        let Some(sorted) = &mut self.sorted else {
+            return self.take_where(1, which).pop();
+        };
+        let position = sorted.next(which)?;
+        sorted.remove(position).map(|entry| entry.job)
     }
 
     /// Lets jobs go before all others that have waited for the longest wait of their priority.
@@ -131,7 +144,7 @@ impl<J: WaitingJob> ReadyLine<J> {
     /// Takes the first jobs, at most `max`.
     pub(super) fn take(&mut self, max: usize) -> Vec<J> {
         match &mut self.sorted {
-            Some(sorted) => sorted.take_next(max, |_| true),
+            Some(sorted) => sorted.take_where(max, |_| true),
             None => {
                 let taken = self
                     .plain
@@ -154,7 +167,7 @@ impl<J: WaitingJob> ReadyLine<J> {
     /// Takes the first jobs that `which` chooses, at most `max`.
     pub(super) fn take_where(&mut self, max: usize, which: impl Fn(&J) -> bool) -> Vec<J> {
         if let Some(sorted) = &mut self.sorted {
-            return sorted.take_next(max, which);
+            return sorted.take_where(max, which);
         }
         let mut taken = Vec::new();
         let mut at = 0;
@@ -310,7 +323,7 @@ impl<J: WaitingJob> SortedEntries<J> {
     fn insert(&mut self, entries: impl Iterator<Item = LineEntry<J>>, first: i64) {
         for (number, entry) in (first..).zip(entries) {
             let place = self.place(&entry.job, number);
-            if let Some(at) = self.hastens(&entry.job) {
+            if let Some(at) = hastens(&entry.job, self.groups.is_some()) {
                 self.hastened.insert((at, place));
             }
             self.file(place, entry);
@@ -344,7 +357,7 @@ impl<J: WaitingJob> SortedEntries<J> {
             tail.place.behind += 1;
             tail.waiting += 1;
             if let Some(turns) = &mut self.turns {
-                turns.add_to(tail.place.turn);
+                turns.add_to(tail.place.turn, Lack::Worker);
             }
             return tail.place;
         }
@@ -355,15 +368,6 @@ impl<J: WaitingJob> SortedEntries<J> {
             groups.insert(group.to_owned(), Tail { place, waiting: 1 });
         }
         place
-    }
-
-    /// Returns when a job goes before all others. A job of a group that is kept in order never
-    /// does.
-    fn hastens(&self, job: &J) -> Option<BootInstant> {
-        if self.groups.is_some() && job.group().is_some() {
-            return None;
-        }
-        job.hastens()
     }
 
     fn hasten(&mut self, now: BootInstant) -> usize {
@@ -393,11 +397,11 @@ impl<J: WaitingJob> SortedEntries<J> {
         if let Some(at) = entry.job.expires() {
             self.expiries.remove(&(at, place));
         }
-        if let Some(at) = self.hastens(&entry.job) {
+        if let Some(at) = hastens(&entry.job, self.groups.is_some()) {
             self.hastened.remove(&(at, place));
         }
         if let Some(turns) = &mut self.turns {
-            turns.remove(place.turn);
+            turns.remove(place.turn, Lack::Worker);
         }
         if let (Some(groups), Some(group)) = (&mut self.groups, entry.job.group())
             && let Some(tail) = groups.get_mut(group)
@@ -410,22 +414,18 @@ impl<J: WaitingJob> SortedEntries<J> {
         Some(entry)
     }
 
-    fn take_where(&mut self, max: usize, which: impl Fn(&J) -> bool) -> Vec<J> {
-        let entries = self.entries.iter();
-        let chosen = entries.filter(|(_, entry)| which(&entry.job)).take(max);
-        let places: Vec<LinePosition> = chosen.map(|(place, _)| *place).collect();
-        let taken = places.into_iter().filter_map(|place| self.remove(place));
-        taken.map(|entry| entry.job).collect()
-    }
-
     /// Takes the next jobs that `which` chooses, at most `max`. Their tenants pay for them.
-    fn take_next(&mut self, max: usize, which: impl Fn(&J) -> bool) -> Vec<J> {
+    fn take_where(&mut self, max: usize, which: impl Fn(&J) -> bool) -> Vec<J> {
         if self.turns.is_none() {
-            return self.take_where(max, which);
+            let entries = self.entries.iter();
+            let chosen = entries.filter(|(_, entry)| which(&entry.job)).take(max);
+            let places: Vec<LinePosition> = chosen.map(|(place, _)| *place).collect();
+            let taken = places.into_iter().filter_map(|place| self.remove(place));
+            return taken.map(|entry| entry.job).collect();
         }
         let mut taken = Vec::new();
         while taken.len() < max
-            && let Some(place) = self.next_in_turn(&which)
+            && let Some(place) = self.next(&which)
         {
             if let Some(turns) = &mut self.turns {
                 turns.charge(place.turn);
@@ -435,10 +435,17 @@ impl<J: WaitingJob> SortedEntries<J> {
         taken
     }
 
-    fn next_in_turn(&self, which: impl Fn(&J) -> bool) -> Option<LinePosition> {
-        let turns = self.turns.iter().flat_map(Turns::order);
-        let mut turns = std::iter::once(HASTENED).chain(turns);
-        turns.find_map(|turn| {
+    /// Returns the position of the next job that `which` chooses.
+    fn next(&self, which: impl Fn(&J) -> bool) -> Option<LinePosition> {
+        let Some(turns) = &self.turns else {
+            let mut entries = self.entries.iter();
+            return entries
+                .find(|(_, entry)| which(&entry.job))
+                .map(|(place, _)| *place);
+        };
+        let order = turns.order(Lack::Worker).map(|place| place.number);
+        let mut order = std::iter::once(HASTENED).chain(order);
+        order.find_map(|turn| {
             let first = LinePosition {
                 turn,
                 rank: 0,

@@ -68,7 +68,8 @@ impl<J: WaitingJob> Lane<J> {
     fn unbegun(&mut self, group: &str) -> Vec<J> {
         let limited = self.limited.as_mut();
         let mut out = limited.map_or_else(Vec::new, |limited| {
-            limited.extract(|job| job.group() == Some(group))
+            let turns = self.ready.tenant_turns();
+            limited.extract(|job| job.group() == Some(group), turns)
         });
         if !out.is_empty() {
             self.ready.freed(group);

@@ -6,6 +6,7 @@ mod group;
 mod last_chance;
 mod limit;
 mod pace;
+mod tenants;
 
 use super::*;
 use crate::throttle::control::Signal;

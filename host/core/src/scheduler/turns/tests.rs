@@ -1,7 +1,7 @@
 //! Lines that tenants share, against what each of them should get.
 
-use super::super::super::ready::{Sequence, WaitingJob};
-use super::super::ReadyLine;
+use super::super::line::ReadyLine;
+use super::super::ready::{Sequence, WaitingJob};
 use super::*;
 use crate::clock::{BootInstant, Timestamp};
 use proptest::prelude::*;
@@ -148,12 +148,13 @@ fn memory_of_tenants_is_bounded() {
     for number in 0..100_000 {
         let number = turns.add(Priority::default(), &number.to_string());
         turns.charge(number);
-        turns.remove(number);
+        turns.remove(number, Lack::Worker);
     }
     assert!(turns.len() <= MOST_IDLE + 2, "{}", turns.len());
-    assert_eq!(turns.order().collect::<Vec<_>>(), [stays]);
+    let order = turns.order(Lack::Worker).map(|place| place.number);
+    assert_eq!(order.collect::<Vec<_>>(), [stays]);
     turns.charge(stays);
-    turns.remove(stays);
+    turns.remove(stays, Lack::Worker);
 }
 
 /// A step of a random run.
