@@ -278,7 +278,8 @@ impl<J: WaitingJob> Lane<J> {
                 jobs.push(job);
                 continue;
             }
-            let Some((place, job)) = next.zip(self.ready.take_next()) else {
+            let Some(place) = next else { break };
+            let Some(job) = self.ready.take_next() else {
                 break;
             };
             match limited.admit(job, place.number, self.ready.tenant_turns(), now) {
