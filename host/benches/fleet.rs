@@ -52,6 +52,7 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::fleet::summary::{LimitSummary, QueueSummary, RouteSummary, Summary};
+use dispatcher_core::message::OutgoingMessage;
 use dispatcher_local::fleet::LocalFleet;
 use dispatcher_redis::fleet::RedisFleet;
 use jobs::{JobKind, Producer};
@@ -220,13 +221,27 @@ fn neighbours(runtime: &Runtime) {
     println!(
         "\nfrom send to start, 200 messages a second of 999 keys; concurrency of 5 for each key"
     );
+    let runs = [false, true].map(|has_tenants| [0, 500].map(|backlog| (has_tenants, backlog)));
     for round in 0..3 {
-        for backlog in [0, 500] {
+        for (has_tenants, backlog) in runs.concat() {
             let folder = tempfile::tempdir().expect("a folder");
+            let (limits, route) = if has_tenants {
+                (
+                    "[limit.l]\nkey = \"group\"\nconcurrency = 5\n",
+                    "tenant = \"group\"\n",
+                )
+            } else {
+                ("[limit.l]\nkey = \"customer\"\nconcurrency = 5\n", "")
+            };
             let scene = Scene {
-                limits: "[limit.l]\nkey = \"customer\"\nconcurrency = 5\n",
+                limits,
                 names: "\"l\"",
+                route,
                 ..PLAIN
+            };
+            let of = |key: &str, body: &str| OutgoingMessage {
+                group: has_tenants.then(|| key.to_owned()),
+                ..of(key, body)
             };
             let program = scene.start(folder.path(), &[]);
             let queue = open_local(folder.path(), "work");
@@ -255,7 +270,12 @@ fn neighbours(runtime: &Runtime) {
             });
             let waits: Vec<Duration> = waits.collect();
             println!(
-                "round {round}, {backlog:>3} messages of a full key: {}",
+                "round {round}, {}, {backlog:>3} messages of a full key: {}",
+                if has_tenants {
+                    "keys are tenants"
+                } else {
+                    "keys only"
+                },
                 Samples::of(waits)
             );
         }

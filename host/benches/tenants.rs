@@ -1,6 +1,6 @@
 //! Tenants that share a queue: how long ten small ones wait beside a big one, and what the big one
 //! gets; then what sharing costs where there is one tenant. `cargo bench --bench tenants --
-//! [local] [redis] [sqs] [dynamodb] [cost] [many]`. Prints tables.
+//! [local] [redis] [sqs] [dynamodb] [cost] [many] [CONCURRENCY]`. Prints tables.
 
 #![allow(
     clippy::print_stdout,
@@ -70,12 +70,19 @@ const EACH: usize = 100;
 const PACE: Duration = Duration::from_millis(4);
 /// How long a message takes the handler.
 const TAKES: Duration = Duration::from_millis(5);
+/// How many messages run at once, unless a number is given.
 const CONCURRENCY: usize = 50;
 /// Tenants of the run with many, each with some messages.
 const MANY: usize = 100_000;
 
 /// When each message was started, by its tenant and number.
 type Starts = Arc<Mutex<HashMap<String, BootInstant>>>;
+
+/// How much the program does at once.
+struct Load {
+    runtime: Runtime,
+    concurrency: usize,
+}
 
 /// The kind of a queue, and what it needs to run.
 enum QueueKind {
@@ -95,15 +102,22 @@ enum TenantRule {
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let wants = |part: &str| {
-        let mut parts = words.iter().filter(|word| *word != "--bench").peekable();
-        parts.peek().is_none() || parts.any(|word| word == part)
-    };
+    let (numbers, parts): (Vec<String>, Vec<String>) = words
+        .into_iter()
+        .filter(|word| word != "--bench")
+        .partition(|word| word.parse::<usize>().is_ok());
+    let concurrency = numbers.first().map_or(CONCURRENCY, |number| {
+        number.parse().expect("a number was found")
+    });
+    let wants = |part: &str| parts.is_empty() || parts.iter().any(|word| word == part);
     println!("{}", machine::description());
-    let runtime = Runtime::new().expect("a runtime");
+    let load = Load {
+        runtime: Runtime::new().expect("a runtime"),
+        concurrency,
+    };
     if wants("local") {
         fairness(
-            &runtime,
+            &load,
             &[TenantRule::None, TenantRule::Group, TenantRule::Attribute],
             "embedded",
             || QueueKind::Local,
@@ -112,7 +126,7 @@ fn main() {
     if wants("redis") {
         let start = || QueueKind::Redis(RedisServer::start(&[]));
         fairness(
-            &runtime,
+            &load,
             &[TenantRule::None, TenantRule::Group],
             "Redis",
             start,
@@ -120,7 +134,7 @@ fn main() {
     }
     if wants("sqs") {
         fairness(
-            &runtime,
+            &load,
             &[TenantRule::None, TenantRule::Group],
             "SQS (dispatcher local)",
             QueueKind::sqs,
@@ -129,27 +143,30 @@ fn main() {
     if wants("dynamodb") {
         let start = || QueueKind::DynamoDb(MiniStack::start());
         fairness(
-            &runtime,
+            &load,
             &[TenantRule::Attribute],
             "DynamoDB (MiniStack)",
             start,
         );
     }
     if wants("cost") {
-        cost(&runtime);
+        cost(&load);
     }
     if wants("many") {
-        many(&runtime);
+        many(&load);
     }
 }
 
 /// Prints what the small tenants wait without and beside the big one, and what that one gets.
-fn fairness(runtime: &Runtime, rules: &[TenantRule], name: &str, start: impl Fn() -> QueueKind) {
-    println!("\n{name}: from send to start of {OTHERS} tenants with {EACH} messages each");
+fn fairness(load: &Load, rules: &[TenantRule], name: &str, start: impl Fn() -> QueueKind) {
+    println!(
+        "\n{name}, {} at once: from send to start of {OTHERS} tenants with {EACH} messages each",
+        load.concurrency
+    );
     for &rule in rules {
-        let alone = run(runtime, &start(), rule, 0, EACH);
-        let big = run(runtime, &start(), rule, BIG, 0);
-        let both = run(runtime, &start(), rule, BIG, EACH);
+        let alone = load.run(&start(), rule, 0, EACH);
+        let big = load.run(&start(), rule, BIG, 0);
+        let both = load.run(&start(), rule, BIG, EACH);
         let named = match rule {
             TenantRule::None => "no tenants",
             TenantRule::Group => "by group",
@@ -178,60 +195,56 @@ struct RunFigures {
     others_rate: f64,
 }
 
-fn run(
-    runtime: &Runtime,
-    place: &QueueKind,
-    rule: TenantRule,
-    big: usize,
-    each: usize,
-) -> RunFigures {
-    let folder = tempfile::tempdir().expect("a folder");
-    let starts = Starts::default();
-    let address = runtime.block_on(serve(starts.clone()));
-    runtime.block_on(async {
-        let queue = place.open(folder.path()).await;
-        let backlog: Vec<_> = (0..big)
-            .map(|number| message("big", number, rule))
-            .collect();
-        send_all(&*queue, &backlog).await;
-        let mut program = place.start(folder.path(), &address, rule);
-        until(&starts, usize::from(big > 0)).await;
-        let mut sent = Vec::new();
-        let mut pace = tokio::time::interval(PACE);
-        for number in 0..each * OTHERS {
-            pace.tick().await;
-            let tenant = format!("small-{}", number % OTHERS);
-            let message = message(&tenant, number, rule);
-            sent.push((message.body.clone(), clock::now()));
-            send(&*queue, &[message]).await;
-        }
-        until(&starts, big + each * OTHERS).await;
-        program.assert_running();
-        program.stop();
-        let starts = starts.lock().expect("no panic");
-        let waits = sent.iter().map(|(body, at)| starts[body].since(*at));
-        let of_big: Vec<BootInstant> = of(&starts, "big");
-        let (rate, others_rate) = match (of_big.iter().min(), of_big.iter().max()) {
-            (Some(first), Some(last)) => {
-                let seconds = last.since(*first).as_secs_f64();
-                let within = of(&starts, "small").into_iter().filter(|at| at <= last);
-                (
-                    of_big.len() as f64 / seconds,
-                    within.count() as f64 / seconds,
-                )
+impl Load {
+    fn run(&self, place: &QueueKind, rule: TenantRule, big: usize, each: usize) -> RunFigures {
+        let folder = tempfile::tempdir().expect("a folder");
+        let starts = Starts::default();
+        let address = self.runtime.block_on(serve(starts.clone()));
+        self.runtime.block_on(async {
+            let queue = place.open(folder.path()).await;
+            let backlog: Vec<_> = (0..big)
+                .map(|number| message("big", number, rule))
+                .collect();
+            send_all(&*queue, &backlog).await;
+            let mut program = place.start(folder.path(), &address, rule, self.concurrency);
+            until(&starts, usize::from(big > 0)).await;
+            let mut sent = Vec::new();
+            let mut pace = tokio::time::interval(PACE);
+            for number in 0..each * OTHERS {
+                pace.tick().await;
+                let tenant = format!("small-{}", number % OTHERS);
+                let message = message(&tenant, number, rule);
+                sent.push((message.body.clone(), clock::now()));
+                send(&*queue, &[message]).await;
             }
-            _ => (0.0, 0.0),
-        };
-        RunFigures {
-            waits: if each == 0 {
-                vec![Duration::ZERO]
-            } else {
-                waits.collect()
-            },
-            rate,
-            others_rate,
-        }
-    })
+            until(&starts, big + each * OTHERS).await;
+            program.assert_running();
+            program.stop();
+            let starts = starts.lock().expect("no panic");
+            let waits = sent.iter().map(|(body, at)| starts[body].since(*at));
+            let of_big: Vec<BootInstant> = of(&starts, "big");
+            let (rate, others_rate) = match (of_big.iter().min(), of_big.iter().max()) {
+                (Some(first), Some(last)) => {
+                    let seconds = last.since(*first).as_secs_f64();
+                    let within = of(&starts, "small").into_iter().filter(|at| at <= last);
+                    (
+                        of_big.len() as f64 / seconds,
+                        within.count() as f64 / seconds,
+                    )
+                }
+                _ => (0.0, 0.0),
+            };
+            RunFigures {
+                waits: if each == 0 {
+                    vec![Duration::ZERO]
+                } else {
+                    waits.collect()
+                },
+                rate,
+                others_rate,
+            }
+        })
+    }
 }
 
 fn of(starts: &HashMap<String, BootInstant>, prefix: &str) -> Vec<BootInstant> {
@@ -341,7 +354,7 @@ impl QueueKind {
     }
 
     /// Starts the program on the queue.
-    fn start(&self, folder: &Path, handler: &str, rule: TenantRule) -> Program {
+    fn start(&self, folder: &Path, handler: &str, rule: TenantRule, concurrency: usize) -> Program {
         let (queue, backend, url) = match self {
             Self::Local => ("local:work", String::new(), None),
             Self::Redis(server) => {
@@ -360,7 +373,7 @@ impl QueueKind {
         };
         let text = format!(
             "{backend}[plugin.p]\nforward = \"{handler}\"\n[[route]]\nplugin = \"p\"\n\
-             queues = [\"{queue}\"]\nconcurrency = {CONCURRENCY}\n{rules}"
+             queues = [\"{queue}\"]\nconcurrency = {concurrency}\n{rules}"
         );
         let file = folder.join("tenants.toml");
         std::fs::write(&file, text).expect("the folder is ours");
@@ -375,21 +388,22 @@ impl QueueKind {
 }
 
 /// Prints the throughput of one tenant with and without sharing, in turns.
-fn cost(runtime: &Runtime) {
+fn cost(load: &Load) {
     println!("\nembedded: one tenant, {BIG} messages");
     for round in 0..3 {
         for (name, rule) in [
             ("no tenants", TenantRule::None),
             ("by group", TenantRule::Group),
         ] {
-            let shown = run(runtime, &QueueKind::Local, rule, BIG, 0);
+            let shown = load.run(&QueueKind::Local, rule, BIG, 0);
             println!("round {round}, {name:<12} {:>6.0}/s", shown.rate);
         }
     }
 }
 
 /// Prints what many tenants cost.
-fn many(runtime: &Runtime) {
+fn many(load: &Load) {
+    let runtime = &load.runtime;
     println!("\nembedded: {MANY} tenants with one message each");
     let folder = tempfile::tempdir().expect("a folder");
     let starts = Starts::default();
@@ -399,7 +413,8 @@ fn many(runtime: &Runtime) {
         .map(|number| message(&format!("tenant-{number}"), number, TenantRule::Group))
         .collect();
     runtime.block_on(send_all(&*queue, &messages));
-    let program = QueueKind::Local.start(folder.path(), &address, TenantRule::Group);
+    let program =
+        QueueKind::Local.start(folder.path(), &address, TenantRule::Group, load.concurrency);
     let (before, began) = (program.memory(), clock::now());
     runtime.block_on(until(&starts, MANY / 10));
     let rate = (MANY / 10) as f64 / clock::now().since(began).as_secs_f64();

@@ -19,6 +19,8 @@ pub(crate) struct Scene<'a> {
     /// The tables of the limits, and the names of those that the route has.
     pub limits: &'a str,
     pub names: &'a str,
+    /// Further settings of the route.
+    pub route: &'a str,
     pub store: &'a str,
     pub redis: Option<&'a RedisServer>,
 }
@@ -30,6 +32,7 @@ pub(crate) const PLAIN: Scene<'_> = Scene {
     concurrency: 50,
     limits: "",
     names: "",
+    route: "",
     store: "local:",
     redis: None,
 };
@@ -48,6 +51,7 @@ impl Scene<'_> {
             concurrency,
             limits,
             names,
+            route,
             store,
             ..
         } = self;
@@ -57,7 +61,7 @@ impl Scene<'_> {
         let text = format!(
             "[fleet]\nstore = \"{store}\"\n{redis}{limits}\n[plugin.p]\nfile = \"{}\"\n\
              reuse = 1000000\n[[route]]\nplugin = \"p\"\nqueues = [{queues}]\nlimits = [{names}]\n\
-             concurrency = {concurrency}\n",
+             concurrency = {concurrency}\n{route}",
             plugin(self.plugin)
         );
         // Processes that share the folder have the same settings.
