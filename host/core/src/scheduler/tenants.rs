@@ -39,7 +39,8 @@ pub(super) struct Tenants {
     /// Whether the queue does not know the rules yet.
     is_changed: bool,
     known: HashMap<Arc<str>, KnownTenant>,
-    by_use: BTreeSet<(BootInstant, Arc<str>)>,
+    /// The known tenants of which nothing runs, by their last use.
+    idle: BTreeSet<(BootInstant, Arc<str>)>,
     /// The durations of all tenants.
     usual: Median,
     look: BootInstant,
@@ -72,7 +73,7 @@ impl Tenants {
             sharing,
             is_changed: true,
             known: HashMap::new(),
-            by_use: BTreeSet::new(),
+            idle: BTreeSet::new(),
             usual: Median::default(),
             look: BootInstant::default(),
         }
@@ -122,30 +123,29 @@ impl Tenants {
             None => Arc::from(tenant),
         };
         let known = self.known.entry(name.clone()).or_default();
-        self.by_use.remove(&(known.used, name.clone()));
+        self.idle.remove(&(known.used, name));
         known.running += 1;
         known.starts.note(1, now);
         known.used = now;
-        self.by_use.insert((now, name));
-        self.forget_unused();
-    }
-
-    fn forget_unused(&mut self) {
-        if self.known.len() <= MOST_KNOWN {
-            return;
-        }
-        let mut places = self.by_use.iter();
-        let unused = places.find(|(_, name)| self.known[name].running == 0);
-        if let Some(place) = unused.cloned() {
-            self.by_use.remove(&place);
-            self.known.remove(&place.1);
-        }
     }
 
     /// Records that a message of a tenant no longer runs.
     pub(super) fn ends(&mut self, tenant: &str) {
-        if let Some(known) = self.known.get_mut(tenant) {
-            known.running = known.running.saturating_sub(1);
+        let Some((name, _)) = self.known.get_key_value(tenant) else {
+            return;
+        };
+        let name = name.clone();
+        let Some(known) = self.known.get_mut(tenant) else {
+            return;
+        };
+        known.running = known.running.saturating_sub(1);
+        if known.running == 0 {
+            self.idle.insert((known.used, name));
+        }
+        while self.known.len() > MOST_KNOWN
+            && let Some((_, unused)) = self.idle.pop_first()
+        {
+            self.known.remove(&unused);
         }
     }
 
@@ -174,11 +174,16 @@ impl Tenants {
         let Some(usual) = self.usual.get() else {
             return;
         };
-        let recent = self.by_use.iter().rev().map(|(_, name)| name);
-        let times: BTreeMap<String, Duration> = recent
-            .filter_map(|name| Some((name.to_string(), self.known[name].time?)))
-            .filter(|(_, time)| differs(Some(*time), Some(usual)))
-            .take(MOST_TIMED)
+        let known = self.known.iter();
+        let mut unusual: Vec<_> = known
+            .filter_map(|(name, known)| Some((Reverse(known.used), name, known.time?)))
+            .filter(|(_, _, time)| differs(Some(*time), Some(usual)))
+            .collect();
+        unusual.sort_unstable();
+        unusual.truncate(MOST_TIMED);
+        let times: BTreeMap<String, Duration> = unusual
+            .into_iter()
+            .map(|(_, name, time)| (name.to_string(), time))
             .collect();
         let old = &self.sharing;
         let same = times.len() == old.times.len()
@@ -329,7 +334,7 @@ mod tests {
             run(&mut tenants, &format!("t{number}"), 1);
         }
         assert!(tenants.known.len() <= MOST_KNOWN);
-        assert_eq!(tenants.by_use.len(), tenants.known.len());
+        assert_eq!(tenants.idle.len() + 1, tenants.known.len());
         assert!(
             tenants
                 .figures()
