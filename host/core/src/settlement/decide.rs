@@ -47,6 +47,8 @@ pub struct Policy {
     pub attempts: Option<u32>,
     /// Whether the queue has a target for dead letters.
     pub dead_letters: bool,
+    /// Whether the queue keeps groups in order, and the route does not take them as tenants.
+    pub ordered_groups: bool,
     /// The number of receives that the redrive policy allows, on a queue that keeps its groups in
     /// order and has such a policy, whose target takes dead letters from here. It then limits the
     /// attempts, of which several may be in one delivery. The message is dead-lettered here before
@@ -176,6 +178,7 @@ mod tests {
 
     fn policy(attempts: Option<u32>, dead_letters: bool) -> Policy {
         Policy {
+            ordered_groups: false,
             first: Duration::from_secs(1),
             most: Duration::from_secs(900),
             attempts,

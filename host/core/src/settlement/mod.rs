@@ -318,7 +318,7 @@ impl Settlement {
     /// Returns how long deletions wait for others to share their call, given its duration: longer
     /// while messages are in flight or requested, because their deletions will follow.
     fn patience(&self, call_time: Option<Duration>) -> Duration {
-        let ordered = self.queue.identity().ordered_groups || self.order.is_some();
+        let ordered = self.policy.ordered_groups || self.order.is_some();
         match call_time {
             Some(took) if !ordered && self.permits.used() > 0 => {
                 took.saturating_mul(2).min(LONGEST_LINGER)
@@ -392,8 +392,8 @@ impl Settlement {
             outcome,
             rest,
         };
-        let in_order = self.queue.identity().ordered_groups
-            && !self.order.as_ref().is_some_and(OrderPort::is_kept_here);
+        let in_order =
+            self.policy.ordered_groups && !self.order.as_ref().is_some_and(OrderPort::is_kept_here);
         let waits = if in_order {
             item.returning().map(str::to_owned)
         } else {

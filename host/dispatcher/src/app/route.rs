@@ -350,10 +350,9 @@ fn set_controls(route: &Route, shared: &ProcessContext) -> Vec<QueueControl> {
         .collect()
 }
 
-/// Whether the messages of a group are kept in order: not if each group is a tenant.
-fn orders_groups(route: &Route, identity: &Identity) -> bool {
-    let shares_groups = route.settings.tenant == Some(MessageKey::Group);
-    (identity.ordered_groups && !shares_groups) || route.settings.group_by.is_some()
+/// Whether the queue keeps the messages of a group in order: not if each group is a tenant.
+fn is_ordered_by_queue(route: &Route, identity: &Identity) -> bool {
+    identity.ordered_groups && route.settings.tenant != Some(MessageKey::Group)
 }
 
 fn lane_rules(
@@ -368,7 +367,7 @@ fn lane_rules(
         poll_for: route.settings.poll_for.min(identity.longest_wait),
         proof_wait: identity.proof_wait,
         sleep: route.settings.sleep,
-        ordered_groups: orders_groups(route, identity),
+        ordered_groups: is_ordered_by_queue(route, identity) || route.settings.group_by.is_some(),
         // Other backends only deliver later messages of a group if that costs no receive.
         most_receives: if identity.ordered_groups && name.backend.facts().has_fifo_queues {
             identity.most_receives
@@ -409,6 +408,7 @@ fn settlement(
         most: route.retry.most,
         attempts: route.retry.attempts.map(std::num::NonZero::get),
         dead_letters: queue.identity().dead_letters,
+        ordered_groups: is_ordered_by_queue(route, queue.identity()),
         receives: receives(queue.identity()),
         shedding: route.settings.shedding(),
         unmatched: route.settings.unmatched,

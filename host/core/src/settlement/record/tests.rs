@@ -85,14 +85,15 @@ fn identity() -> Identity {
 
 /// Settles these, the first outcomes failing, with a store in this mood. What was called, in order.
 async fn settled(jobs: Vec<(Job, JobEnding)>, failing: usize, mood: FakeBehaviour) -> Vec<String> {
-    settled_and_counted(jobs, failing, mood).await.0
+    settled_and_counted(jobs, failing, mood, false).await.0
 }
 
-/// The same, and what was counted.
+/// The same, and what was counted. `ordered_groups`: the queue keeps groups in order.
 async fn settled_and_counted(
     jobs: Vec<(Job, JobEnding)>,
     failing: usize,
     mood: FakeBehaviour,
+    ordered_groups: bool,
 ) -> (Vec<String>, Snapshot) {
     let records = Arc::<Fake>::default();
     *records.mood.lock().unwrap() = mood;
@@ -105,6 +106,7 @@ async fn settled_and_counted(
         records: records.clone(),
     };
     let policy = Policy {
+        ordered_groups,
         receives: None,
         first: Duration::from_secs(1),
         most: Duration::from_secs(1),
@@ -179,8 +181,22 @@ async fn done_message_is_recorded_even_if_its_lease_was_lost() {
 async fn settlement_of_which_every_item_failed_counts_as_a_failed_call() {
     let two = || vec![(samples::job("a"), done()), (samples::job("b"), done())];
     for (failing, failed_calls) in [(0, 0), (1, 0), (2, 1)] {
-        let (log, counted) = settled_and_counted(two(), failing, FakeBehaviour::Well).await;
+        let (log, counted) = settled_and_counted(two(), failing, FakeBehaviour::Well, false).await;
         assert_eq!(counted.failed_calls, failed_calls, "{failing}: {log:?}");
         assert_eq!(counted.done, 2, "all succeed in the end");
+    }
+}
+
+#[tokio::test]
+async fn messages_of_a_group_go_back_one_by_one_only_if_the_queue_keeps_their_order() {
+    for (ordered_groups, failed_calls) in [(false, 1), (true, 2)] {
+        let jobs = ["a", "b"].map(|id| {
+            let mut job = samples::job(id);
+            job.message.group = Some("g".into());
+            (job, JobEnding::Returned)
+        });
+        let settled = settled_and_counted(jobs.into(), 2, FakeBehaviour::Well, ordered_groups);
+        let (log, counted) = settled.await;
+        assert_eq!(counted.failed_calls, failed_calls, "{log:?}");
     }
 }
