@@ -52,6 +52,8 @@ answers! {
         concurrency: LiveNumber,
         /// Maximum messages held beyond those that run, now.
         prefetch: LiveNumber,
+        /// The weights that operators have set on its tenants.
+        weights: Vec<LiveWeight>,
         /// Attempts under way.
         attempts: Count,
         /// Maximum concurrent attempts that its downstream accepts, now.
@@ -83,6 +85,16 @@ answers! {
         configured: Option<Count>,
         /// Whether an operator has set it.
         live: bool,
+    }
+
+    /// A weight that operators have set on a tenant while the program runs.
+    pub struct LiveWeight {
+        /// The tenant.
+        tenant: String,
+        /// The weight in force.
+        value: Count,
+        /// The configured weight; 1 if none is configured.
+        configured: Count,
     }
 
     /// A rate that operators can change while the program runs.

@@ -2,7 +2,7 @@
 //! held.
 
 use crate::operator::admin_api::ApiScene;
-use crate::scene::{printed, prints, run, until_depth};
+use crate::scene::{guest, printed, prints, run, until_depth};
 use dispatcher_core::message::{Attribute, OutgoingMessage};
 use dispatcher_core::queue::{Depth, Queue};
 use dispatcher_local::queue::LocalStore;
@@ -11,6 +11,7 @@ use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::service::{JobService, PostedRequest, ServiceAnswer, ServiceStep};
 use dispatcher_tests::sqs::{SqsServer, configuration};
+use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -257,6 +258,19 @@ async fn weight_that_operators_set_holds_at_once() {
     let weight = r#"{"tenant": "b", "weight": 9}"#;
     let (status, answer) = scene.ask("/api/v1/routes/verdicts/weights", weight);
     assert_eq!(status, 200, "{answer}");
+    let changed = scene
+        .running
+        .wait_for_line(|line| line.contains("weights of tenants changed"));
+    let line: Value = serde_json::from_str(&changed).expect("JSON");
+    assert_eq!(
+        (&line["route"], &line["weights"]),
+        (&json!("verdicts"), &json!("b=9"))
+    );
+    let audited = &scene.audit("admin action", 1)[0];
+    let queues = (&audited["target_name"], &audited["count"]);
+    assert_eq!(queues, (&json!("verdicts"), &json!(1)));
+    let live = json!([{"tenant": "b", "value": 9, "configured": 1}]);
+    assert_eq!(scene.get("/api/v1/routes")["items"][0]["weights"], live);
     let from = prints(&scene.running).len() + 50;
     scene.running.wait_for_lines(from + 200, printed);
     scene.running.stop();
@@ -264,6 +278,20 @@ async fn weight_that_operators_set_holds_at_once() {
     let after = order[from..from + 200].iter();
     let of_b = after.filter(|line| line.starts_with("b ")).count();
     assert!((170..=190).contains(&of_b), "nine of ten: {of_b}");
+    // The weight outlives the process.
+    let mut later = run("verdicts", &more).sharing(&data).start();
+    let warned = later.wait_for_line(|line| line.contains("live control in force at start"));
+    assert!(warned.contains("\"weights\":\"b=9\""), "{warned}");
+    later.stop();
+    let doctor = Program::new([
+        "doctor",
+        "--plugin",
+        &guest("verdicts"),
+        "--tenant",
+        "group",
+    ]);
+    let found = doctor.sharing(&data).run();
+    assert!(found.stdout.contains("live weights b=9"), "{found:?}");
 }
 
 #[tokio::test]

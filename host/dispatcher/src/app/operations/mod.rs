@@ -173,6 +173,7 @@ impl RunOperations {
                 Some(state.configured.prefetch),
                 state.route.prefetch.is_some() || of_queues,
             ),
+            weights: tenants::live_weights(route, &state),
             attempts: figures.attempts.into(),
             attempts_limit: figures.attempts_limit.into(),
             in_flight: figures.in_flight.into(),
@@ -666,9 +667,9 @@ impl Site for RunOperations {
             return Err(CallProblem::fields(vec![problem]));
         }
         let changed = self.live.change_weight(found, tenant, weight).await;
-        let reach = changed.map_err(|error| fleet::store_failed(&error))?;
+        let (reach, queues) = changed.map_err(|error| fleet::store_failed(&error))?;
         let paused = found.state().route.paused;
-        Ok(fleet::controlled(route, reach, paused, Vec::new()))
+        Ok(fleet::controlled(route, reach, paused, queues))
     }
 
     async fn change_limit(

@@ -2,14 +2,14 @@
 //! is shown.
 
 use super::super::ProcessContext;
-use super::super::build::fleet::is_private;
+use super::super::build::fleet::{hides_tenants, shown_tenant};
+use super::super::live::{LiveRoute, LiveState};
 use super::{RunOperations, within};
 use dispatcher_config::Route;
-use dispatcher_core::fleet::limit::hash;
 use dispatcher_core::job::Job;
 use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::scheduler::tenants::TenantFigures;
-use dispatcher_operate::operations::{QueueView, TenantView};
+use dispatcher_operate::operations::{LiveWeight, QueueView, TenantView};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +66,19 @@ impl RunOperations {
     }
 }
 
+/// Returns the weights that operators have set on a route's tenants.
+pub(super) fn live_weights(route: &LiveRoute, state: &LiveState) -> Vec<LiveWeight> {
+    let weights = state.weights.iter().map(|(tenant, value)| {
+        let configured = state.configured.weights.get(tenant).copied();
+        LiveWeight {
+            tenant: shown_tenant(tenant, route.hides_tenants),
+            value: u64::from(*value).into(),
+            configured: u64::from(configured.unwrap_or(1)).into(),
+        }
+    });
+    weights.collect()
+}
+
 /// Adds the tenants of a route to the metrics.
 pub(crate) fn measure(
     route: &Route,
@@ -86,17 +99,12 @@ pub(crate) fn measure(
         let named = queues.iter().enumerate().map(|(lane, queue)| {
             let mut tenants = scheduler.tenants(lane, MOST);
             for one in &mut tenants {
-                one.tenant = shown(&one.tenant, is_private).into();
+                one.tenant = shown_tenant(&one.tenant, is_private).into();
             }
             (queue.clone(), tenants)
         });
         named.collect()
     });
-}
-
-/// Whether the names of a route's tenants are shown as their hashes, because they are private.
-fn hides_tenants(route: &Route) -> bool {
-    is_private(route, route.settings.tenant.as_ref())
 }
 
 fn view(figures: TenantFigures, is_private: bool) -> TenantView {
@@ -110,15 +118,6 @@ fn view(figures: TenantFigures, is_private: bool) -> TenantView {
         parked: figures.is_parked,
         waiting: None,
         oldest_s: None,
-        tenant: shown(&figures.tenant, is_private),
-    }
-}
-
-/// Returns the name of a tenant as it is shown.
-fn shown(tenant: &str, is_private: bool) -> String {
-    if is_private && !tenant.is_empty() {
-        hash(tenant)
-    } else {
-        tenant.to_owned()
+        tenant: shown_tenant(&figures.tenant, is_private),
     }
 }
