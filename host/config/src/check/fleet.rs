@@ -9,15 +9,13 @@ use crate::problem::Problem;
 use crate::section::{Section, WrittenValue};
 use crate::value;
 use dispatcher_core::fleet::limit::{Limit, LimitNumbers, LimitWeight, Rate};
-use dispatcher_core::message::place::MessageKey;
+use dispatcher_core::message::place::{LONGEST_KEY, MessageKey};
 use std::collections::{BTreeMap, HashMap};
 
 /// The most permits, starts at once, or weight of a message.
 const MOST: u32 = 1_000_000;
 /// The most bytes of a limit's name, which is part of keys in the store.
 const LONGEST_NAME: usize = 64;
-/// The most bytes of a key that has its own numbers. A longer key counts under its hash.
-const LONGEST_KEY: usize = 128;
 
 /// The written numbers of a limit or of one of its keys.
 #[derive(Default, Clone, Copy)]

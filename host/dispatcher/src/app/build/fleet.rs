@@ -8,8 +8,8 @@ use dispatcher_config::{FleetPlace, Route, Settings};
 use dispatcher_core::clock;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::fleet::FleetStore;
-use dispatcher_core::fleet::limit::{Limit, hash};
-use dispatcher_core::message::place::{MessageKey, MessagePlace};
+use dispatcher_core::fleet::limit::Limit;
+use dispatcher_core::message::place::{MessageKey, MessagePlace, bounded, hash};
 use dispatcher_trials::recording::redact::Rule;
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,7 +131,7 @@ pub fn shown_tenant(tenant: &str, is_private: bool) -> String {
     if is_private && !tenant.is_empty() {
         hash(tenant)
     } else {
-        tenant.to_owned()
+        bounded(tenant.to_owned())
     }
 }
 
