@@ -2,12 +2,12 @@
 //! nothing.
 
 use super::Check;
-use crate::Route;
 use crate::declared::{message_key, message_place};
 use crate::file::File;
 use crate::problem::Problem;
 use crate::section::{Section, WrittenValue};
 use crate::value;
+use crate::{Route, StoreConfig};
 use dispatcher_core::fleet::limit::{Limit, LimitNumbers, LimitWeight, Rate};
 use dispatcher_core::message::place::{LONGEST_KEY, MessageKey};
 use std::collections::{BTreeMap, HashMap};
@@ -152,13 +152,14 @@ impl Check {
         routes: &mut [Route],
         sections: &[Section],
         limits: &[Limit],
+        stores: &StoreConfig,
     ) {
         for (route, section) in routes.iter_mut().zip(sections) {
             for given in section.list("limits").unwrap_or_default() {
                 let found = limits.iter().position(|limit| limit.name == given.text);
                 let limit = self.read(Some(given), |given| {
                     let index = found.ok_or_else(|| unknown(given, limits))?;
-                    allowed(given, route, index, &limits[index])
+                    allowed(given, route, (index, &limits[index]), stores)
                 });
                 route.limits.extend(limit);
             }
@@ -211,8 +212,8 @@ fn unknown(given: &WrittenValue, limits: &[Limit]) -> Problem {
 fn allowed(
     given: &WrittenValue,
     route: &Route,
-    index: usize,
-    limit: &Limit,
+    (index, limit): (usize, &Limit),
+    stores: &StoreConfig,
 ) -> Result<usize, Problem> {
     let name = &limit.name;
     if route.limits.contains(&index) {
@@ -221,7 +222,7 @@ fn allowed(
     }
     let mut queues = route.queues.iter();
     let has_groups = route.settings.group_by.is_some()
-        || queues.any(|queue| queue.name.backend.facts().has_groups);
+        || queues.any(|queue| stores.facts_of(&queue.name).has_groups);
     if limit.key == Some(MessageKey::Group) && !has_groups && !route.queues.is_empty() {
         let found = format!("`{name}` counts by group, and the route's messages have none");
         let wanted = "a group-by as well, or a key that the messages have";
