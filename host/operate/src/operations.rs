@@ -144,8 +144,8 @@ answers! {
         tenants: Vec<TenantView>,
     }
 
-    /// A tenant of a queue: what this process has of it and, where one queue was requested, what
-    /// waits in the queue.
+    /// A tenant of a queue: what this process has of it and, where one queue or depths were
+    /// requested, what waits in the queue.
     pub struct TenantView {
         /// Its name; empty for messages that belong to none.
         tenant: String,
@@ -520,6 +520,9 @@ pub trait Operations: Site {
     /// Adds the depths of the queues and their dead-letter queues. Only requests those that were
     /// not requested in the last seconds.
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths;
+
+    /// Adds what waits in the queues to their tenants.
+    async fn add_backlogs(&self, _queues: &mut [QueueView]) {}
 
     /// Returns how many messages of a queue this process has released for a later attempt that is
     /// not due yet. The queue counts them as in flight.

@@ -8,12 +8,14 @@ use dispatcher_core::queue::{Depth, Queue};
 use dispatcher_local::queue::LocalStore;
 use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::service::{JobService, PostedRequest, ServiceAnswer, ServiceStep};
 use dispatcher_tests::sqs::{SqsServer, configuration};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A message of a tenant, by its group and by an attribute, that the guest prints.
 fn message(tenant: &str, number: usize) -> OutgoingMessage {
@@ -292,6 +294,61 @@ async fn weight_that_operators_set_holds_at_once() {
     ]);
     let found = doctor.sharing(&data).run();
     assert!(found.stdout.contains("live weights b=9"), "{found:?}");
+}
+
+#[test]
+fn list_of_queues_waits_once_for_a_server_that_does_not_answer() {
+    let server = RedisServer::start(&[]);
+    let (url, names) = (
+        server.url(),
+        (0..12).map(|number| format!("redis:q{number}")),
+    );
+    let names: Vec<String> = names.collect();
+    for name in &names {
+        let words = [
+            "send",
+            name,
+            "sleep:600000",
+            "--group",
+            "acme",
+            "--redis-url",
+            &url,
+        ];
+        assert_eq!(Program::new(words).run().code, 0);
+    }
+    let queues = names.join(",");
+    let (queues, url) = (["--queues", &queues], ["--redis-url", &url]);
+    let more = [
+        "--tenant",
+        "group",
+        "--concurrency",
+        "12",
+        "--timeout",
+        "10m",
+    ];
+    let scene = ApiScene::verdicts(&[&queues[..], &url, &more].concat());
+    while scene.get("/api/v1/overview")["running"] != 12 {
+        std::thread::yield_now();
+    }
+    let list = || scene.get("/api/v1/queues?depth=true");
+    assert_eq!(list()["items"][11]["tenants"][0]["waiting"], 0);
+    let mut beside = server.connect();
+    beside
+        .call(&["CLIENT", "PAUSE", "600000"])
+        .expect("an answer");
+    let began = Instant::now();
+    let tenant = &list()["items"][11]["tenants"][0];
+    assert_eq!(
+        (&tenant["running"], &tenant["waiting"]),
+        (&json!(1), &json!(null))
+    );
+    // A second for the tenants and three for the depths, not a second for each queue.
+    assert!(
+        began.elapsed() < Duration::from_secs(9),
+        "{:?}",
+        began.elapsed()
+    );
+    scene.running.signal(Signal::KILL);
 }
 
 #[tokio::test]

@@ -413,7 +413,7 @@ impl Operations for RunOperations {
 
     async fn queue(&self, queue: &str) -> Option<QueueView> {
         let mut view = self.queue_view(self.live.find(queue)?);
-        self.add_backlogs(std::slice::from_mut(&mut view)).await;
+        self.ask_tenants(std::slice::from_mut(&mut view)).await;
         Some(view)
     }
 
@@ -429,7 +429,6 @@ impl Operations for RunOperations {
     }
 
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths {
-        self.add_backlogs(queues).await;
         AskedDepths {
             calls: self
                 .depths
@@ -439,6 +438,10 @@ impl Operations for RunOperations {
                 })
                 .await,
         }
+    }
+
+    async fn add_backlogs(&self, queues: &mut [QueueView]) {
+        self.ask_tenants(queues).await;
     }
 
     async fn unread(&self) -> UnreadLook {

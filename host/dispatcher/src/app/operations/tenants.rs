@@ -1,14 +1,16 @@
 //! The tenants that share the queues of a run. Queues are asked for what waits only where one queue
-//! is shown.
+//! or a list with depths is shown.
 
 use super::super::ProcessContext;
 use super::super::build::fleet::{hides_tenants, shown_tenant};
 use super::super::live::{LiveRoute, LiveState};
+use super::depths::ABREAST;
 use super::{RunOperations, within};
 use dispatcher_config::Route;
 use dispatcher_core::job::Job;
 use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::scheduler::tenants::TenantFigures;
+use dispatcher_core::tasks;
 use dispatcher_operate::operations::{LiveWeight, QueueView, TenantView};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +29,19 @@ impl RunOperations {
         views.collect()
     }
 
-    /// Adds what waits in the queues to these tenants.
-    pub(super) async fn add_backlogs(&self, queues: &mut [QueueView]) {
+    /// Adds what waits in the queues to these tenants. Asks several queues at the same time.
+    pub(super) async fn ask_tenants(&self, queues: &mut [QueueView]) {
         let shared = queues.iter_mut().filter(|queue| !queue.tenants.is_empty());
-        for queue in shared {
-            if let Some(place) = self.live.find(&queue.queue) {
-                queue.tenants = self.tenants_and_backlogs(place).await;
+        let mut found: Vec<_> = shared
+            .filter_map(|queue| Some((self.live.find(&queue.queue)?, queue)))
+            .collect();
+        for some in found.chunks_mut(ABREAST) {
+            let asked = some
+                .iter()
+                .map(|(place, _)| self.tenants_and_backlogs(*place));
+            let answers = tasks::all(asked.collect()).await;
+            for ((_, queue), tenants) in some.iter_mut().zip(answers) {
+                queue.tenants = tenants;
             }
         }
     }
