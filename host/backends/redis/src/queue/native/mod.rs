@@ -364,7 +364,10 @@ impl Queue for NativeQueue {
                     let drained = !more && messages.len() < ask.max;
                     return Ok(self.received(messages, (drained, overdue), taken));
                 }
-                ClaimAnswer::Again if hurry.is_cancelled() => {
+                // Without a wait, the answer says whether the queue has a message.
+                ClaimAnswer::Again
+                    if hurry.is_cancelled() || (!ask.wait.is_zero() && clock::now() >= until) =>
+                {
                     return Ok(ReceivedMessages::default());
                 }
                 ClaimAnswer::Again | ClaimAnswer::Stranger => continue,
