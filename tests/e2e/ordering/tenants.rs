@@ -297,6 +297,28 @@ async fn weight_that_operators_set_holds_at_once() {
 }
 
 #[test]
+fn rules_that_are_lost_from_redis_are_logged_once_and_messages_still_run() {
+    let server = RedisServer::start(&[]);
+    let url = server.url();
+    let redis = ["--redis-url", &url];
+    let more = ["--queues", "redis:jobs", "--tenant", "group"];
+    let mut running = run("verdicts", &[&redis[..], &more].concat()).start();
+    let mut beside = server.connect();
+    for body in ["print:first", "print:second", "print:third"] {
+        let words = ["send", "redis:jobs", body, "--group", "acme"];
+        assert_eq!(Program::new([&words[..], &redis].concat()).run().code, 0);
+        running.wait_for_line(|line| line.contains(&body["print:".len()..]));
+        let lost = beside.call(&["DEL", "{dispatcher:jobs}:sharing"]);
+        let had_rules = lost.expect("an answer").number() == 1;
+        assert_eq!(had_rules, body == "print:first", "rules are sent once");
+    }
+    let lost = "rules of tenants and priorities replaced or lost";
+    running.wait_for_line(|line| line.contains(lost));
+    running.stop();
+    assert_eq!(running.lines(|line| line.contains(lost)).len(), 1);
+}
+
+#[test]
 fn list_of_queues_waits_once_for_a_server_that_does_not_answer() {
     let server = RedisServer::start(&[]);
     let (url, names) = (
