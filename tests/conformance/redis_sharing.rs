@@ -490,6 +490,25 @@ async fn group_waits_for_a_message_that_was_in_flight_before_it_was_in_order() {
 }
 
 #[tokio::test]
+async fn receive_ends_after_its_wait_while_the_queue_sorts() {
+    let scene = SharedQueue::sharing(by_group()).await;
+    for _ in 0..30 {
+        scene.handy().send_all(&all(100, "a")).await;
+    }
+    assert_eq!(scene.receive(1).await.messages.len(), 1);
+    let plain = second(&scene).await;
+    let plain: &dyn Queue = &plain;
+    // A claim puts some 500 of the group in order.
+    for _ in 0..3 {
+        let wait = Duration::from_nanos(1);
+        let received = plain.receive_up_to(1, LONG, wait).await;
+        assert!(received.messages.is_empty() && !received.drained);
+    }
+    let received = plain.receive_up_to(1, LONG, Duration::ZERO).await;
+    assert!(received.drained, "the first of the group is in flight");
+}
+
+#[tokio::test]
 async fn messages_are_shared_out_by_new_rules() {
     let scene = SharedQueue::new().await;
     // In order: most wait behind the first of their group.

@@ -26,7 +26,7 @@ pub mod value;
 pub use declared::{
     FleetSettings, LogSettings, PluginSettings, ProgramSettings, RouteSettings, TIMEOUT,
 };
-use dispatcher_core::backend::{BackendConfig, QueueDeclaration, SectionValues};
+use dispatcher_core::backend::{BackendConfig, BackendFacts, QueueDeclaration, SectionValues};
 use dispatcher_core::envelope::S3Pointers;
 use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
 use dispatcher_core::fleet::limit::Limit;
@@ -139,6 +139,12 @@ impl StoreConfig {
             endpoint_url: self.endpoint_url.clone(),
             section: self.sections.get(backend).cloned().unwrap_or_default(),
         }
+    }
+
+    /// Returns the facts about a queue.
+    pub fn facts_of(&self, queue: &QueueName) -> &'static BackendFacts {
+        let backend = queue.backend;
+        backend.facts_of(&queue.name, &self.config_of(backend.name()))
     }
 }
 

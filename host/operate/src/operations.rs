@@ -52,6 +52,8 @@ answers! {
         concurrency: LiveNumber,
         /// Maximum messages held beyond those that run, now.
         prefetch: LiveNumber,
+        /// The weights that operators have set on its tenants.
+        weights: Vec<LiveWeight>,
         /// Attempts under way.
         attempts: Count,
         /// Maximum concurrent attempts that its downstream accepts, now.
@@ -83,6 +85,16 @@ answers! {
         configured: Option<Count>,
         /// Whether an operator has set it.
         live: bool,
+    }
+
+    /// A weight that operators have set on a tenant while the program runs.
+    pub struct LiveWeight {
+        /// The tenant.
+        tenant: String,
+        /// The weight in force.
+        value: Count,
+        /// The configured weight; 1 if none is configured.
+        configured: Count,
     }
 
     /// A rate that operators can change while the program runs.
@@ -132,8 +144,8 @@ answers! {
         tenants: Vec<TenantView>,
     }
 
-    /// A tenant of a queue: what this process has of it and, where one queue was requested, what
-    /// waits in the queue.
+    /// A tenant of a queue: what this process has of it and, where one queue or depths were
+    /// requested, what waits in the queue.
     pub struct TenantView {
         /// Its name; empty for messages that belong to none.
         tenant: String,
@@ -508,6 +520,9 @@ pub trait Operations: Site {
     /// Adds the depths of the queues and their dead-letter queues. Only requests those that were
     /// not requested in the last seconds.
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths;
+
+    /// Adds what waits in the queues to their tenants.
+    async fn add_backlogs(&self, _queues: &mut [QueueView]) {}
 
     /// Returns how many messages of a queue this process has released for a later attempt that is
     /// not due yet. The queue counts them as in flight.

@@ -5,6 +5,7 @@
 use crate::problem::{FieldProblem, MOST_PROBLEMS, shortened};
 use crate::redrive::MOST_SCANNED;
 use crate::schema::{Components, ObjectField, Schema, object};
+use dispatcher_core::queue::sharing::MOST_WEIGHT;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
@@ -355,13 +356,15 @@ impl<'de> Visitor<'de> for UniqueKeysVisitor {
 /// their schema, and how they are parsed.
 macro_rules! values {
     ($($(#[$about:meta])+
-        $name:ident($type:ty): $wanted:expr, $flag:expr, $schema:expr, $of:expr;
+        $name:ident($type:ty): $wanted:expr, $flag:expr, $schema:expr, $of:expr
+            $(, required = $required:expr)?;
     )+) => {$(
         $(#[$about])+
         #[derive(Debug, Clone, PartialEq)]
         pub struct $name(pub $type);
 
         impl RequestField for $name {
+            $( const IS_REQUIRED: bool = $required; )?
             const WANTED: &'static str = $wanted;
             const FLAG: Flag = $flag;
 
@@ -393,6 +396,20 @@ values! {
     Scan(u64): "a whole number from 1 to 100000", Flag::Number,
         json!({"type": "integer", "minimum": 1, "maximum": MOST_SCANNED}),
         |value| value.as_u64().filter(|number| (1..=MOST_SCANNED).contains(number));
+
+    /// How many times the share of another tenant one gets.
+    #[derive(Copy)]
+    Weight(u32): "a whole number from 1 to 1000", Flag::Number,
+        json!({"type": "integer", "minimum": 1, "maximum": MOST_WEIGHT}),
+        |value| {
+            let number = u32::try_from(value.as_u64()?).ok()?;
+            (1..=MOST_WEIGHT).contains(&number).then_some(number)
+        },
+        required = true;
+
+    /// The name of a tenant.
+    TenantName(String): String::WANTED, Flag::Text("TENANT"), text_schema(), String::of,
+        required = true;
 
     /// A share from 0 to 1.
     #[derive(Copy)]
@@ -595,6 +612,7 @@ impl RequestField for Bodies {
 
 /// A value, or `null` for the configured one.
 impl<T: RequestField> RequestField for Option<T> {
+    const IS_REQUIRED: bool = T::IS_REQUIRED;
     const WANTED: &'static str = T::WANTED;
     const FLAG: Flag = T::FLAG;
 
@@ -732,5 +750,8 @@ mod tests {
         assert_eq!(Share::of(&json!(1.5)), None);
         assert_eq!(Share::of(&json!(1)), Some(Share(1.0)));
         assert_eq!(Scan::of(&json!(100_001)), None);
+        assert_eq!(Weight::of(&json!(0)), None);
+        assert_eq!(Weight::of(&json!(MOST_WEIGHT)), Some(Weight(MOST_WEIGHT)));
+        assert_eq!(Weight::of(&json!(MOST_WEIGHT + 1)), None);
     }
 }

@@ -417,6 +417,52 @@ const CASES = {
     await confirm('Stop this process', 'Stop the process', 'As at SIGTERM');
   },
 
+  // Two tenants share a queue; each may run one message at a time.
+  async tenants() {
+    const page = await signedIn();
+    const busy = (tenant, count) => send(QUEUE, 'sleep:600000', '--group', tenant, '--count', count);
+    const table = page.getByRole('region', { name: 'Tenants of the queue' });
+    const shows = (tenant, wanted) => page.waitForFunction(([tenant, wanted]) => {
+      const rows = [...document.querySelectorAll('#tenants tbody tr')];
+      const cells = rows.map((row) => [...row.cells].map((cell) => cell.textContent));
+      return cells.some(([name, ...more]) => name === tenant && wanted.test(more.join('|')));
+    }, [tenant, wanted]);
+    await page.goto(queuePage());
+    await following(page);
+    await page.evaluate(() => { window.same = true; });
+    assert.equal(await table.count(), 0, 'a queue without tenants has no table of them');
+    busy('acme', '60');
+    // Waiting, oldest, held, running, started in 1 s, share, weight, state.
+    await shows('acme', /^[1-9]\d\|[^|]+\|3\d\|1\|\d\|\d+ %\|4\|parked$/);
+    busy('globex', '3');
+    await shows('globex', /^0\|[^|]+\|2\|1\|\d\|\d+ %\|1\|waits for a limit$/);
+    assert.ok(await page.evaluate(() => window.same), 'the page was not loaded again');
+    const heads = await table.getByRole('columnheader').allTextContents();
+    assert.deepEqual(heads,
+      ['Tenant', 'Waiting', 'Oldest', 'Held', 'Running', 'Started in 1 s', 'Share', 'Weight', 'State']);
+    await page.getByRole('link', { name: 'Change a weight' }).focus();
+    await page.keyboard.press('Tab');
+    assert.ok(await table.evaluate((region) => region === document.activeElement), 'the keyboard reaches the table');
+    await page.keyboard.press('Shift+Tab');
+    await page.keyboard.press('Enter');
+    const dialog = page.locator('dialog[open]');
+    await dialog.getByLabel('Tenant').fill('globex');
+    await dialog.getByLabel('Weight').fill('9');
+    assert.deepEqual(await violations(page), [], 'the dialog');
+    await page.keyboard.press('Enter');
+    await page.getByRole('status').getByText('The weight applies').waitFor();
+    await shows('globex', /\|9\|waits for a limit$/);
+    if (env.PICTURES) {
+      await page.locator('#tenants').screenshot({ path: `${env.PICTURES}/dashboard-tenants.png` });
+    }
+    await areAccessible([queuePage().replace(URL_, '')]);
+    const phone = await signedIn({ viewport: { width: 360, height: 740 } });
+    await phone.goto(queuePage());
+    await phone.locator('#tenants tbody tr').first().waitFor();
+    const wide = await phone.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    assert.ok(wide <= 0, `the table is ${wide} px too wide for a phone`);
+  },
+
   async dead_letters() {
     const page = await signedIn();
     const dialog = page.locator('dialog[open]');

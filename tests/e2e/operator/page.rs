@@ -5,12 +5,14 @@ use crate::operator::admin_api::ApiScene;
 use crate::operator::page_http::on_sqs;
 use crate::scene::{guest, run};
 use dispatcher_tests::browser;
-use dispatcher_tests::child::binary;
+use dispatcher_tests::child::{Program, binary};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
+
+const PICTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../host/docs/pictures");
 
 fn folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/operator"))
@@ -149,6 +151,31 @@ fn actions_ask_first_name_how_many_messages_they_touch_and_need_the_role() {
 }
 
 #[test]
+fn tenants_of_a_queue_are_shown_followed_and_weighed() {
+    let text = format!(
+        "[limit.each]\nkey = \"group\"\nconcurrency = 1\n\
+         [plugin.verdicts]\nfile = \"{}\"\ntimeout = \"10m\"\n\
+         [[route]]\nqueues = [\"local:default\"]\nplugin = \"verdicts\"\ntenant = \"group\"\n\
+         weight.acme = 4\nlimits = [\"each\"]\nconcurrency = 8\n",
+        guest("verdicts")
+    );
+    let words = ["run", "--log-format", "json", "--config", "d.toml"];
+    let program = |flags: &[&str]| Program::new([&words[..], flags].concat()).file("d.toml", &text);
+    let mut scene = ApiScene::of(program, &[]);
+    let pictures = std::env::var_os("UPDATE").map(|_| ("PICTURES", PICTURES));
+    let browsed = browse(&scene, "tenants", pictures.as_slice());
+    scene.running.stop();
+    if browsed {
+        let audited = scene.audit("admin action", 2);
+        let mut paths = audited.iter().map(|line| &line["path"]);
+        assert!(
+            paths.any(|path| path == "/ui/act/weigh-tenant"),
+            "{audited:?}"
+        );
+    }
+}
+
+#[test]
 fn dead_letters_are_redriven_by_reason_edited_deleted_and_purged() {
     let mut scene = ApiScene::verdicts(&["--admin-bodies"]);
     let browsed = browse(&scene, "dead_letters", &[]);
@@ -264,8 +291,6 @@ fn pictures_are_taken_when_asked_for() {
         "2",
     ];
     let mut scene = ApiScene::verdicts(&flags);
-    let pictures = concat!(env!("CARGO_MANIFEST_DIR"), "/../host/docs/pictures");
-    std::fs::create_dir_all(pictures).expect("the folder");
-    browse(&scene, "pictures", &[("PICTURES", pictures)]);
+    browse(&scene, "pictures", &[("PICTURES", PICTURES)]);
     scene.running.stop();
 }

@@ -2,17 +2,20 @@
 //! held.
 
 use crate::operator::admin_api::ApiScene;
-use crate::scene::{printed, prints, run, until_depth};
+use crate::scene::{guest, printed, prints, run, until_depth};
 use dispatcher_core::message::{Attribute, OutgoingMessage};
 use dispatcher_core::queue::{Depth, Queue};
 use dispatcher_local::queue::LocalStore;
 use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::service::{JobService, PostedRequest, ServiceAnswer, ServiceStep};
 use dispatcher_tests::sqs::{SqsServer, configuration};
+use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A message of a tenant, by its group and by an attribute, that the guest prints.
 fn message(tenant: &str, number: usize) -> OutgoingMessage {
@@ -257,6 +260,19 @@ async fn weight_that_operators_set_holds_at_once() {
     let weight = r#"{"tenant": "b", "weight": 9}"#;
     let (status, answer) = scene.ask("/api/v1/routes/verdicts/weights", weight);
     assert_eq!(status, 200, "{answer}");
+    let changed = scene
+        .running
+        .wait_for_line(|line| line.contains("weights of tenants changed"));
+    let line: Value = serde_json::from_str(&changed).expect("JSON");
+    assert_eq!(
+        (&line["route"], &line["weights"]),
+        (&json!("verdicts"), &json!("b=9"))
+    );
+    let audited = &scene.audit("admin action", 1)[0];
+    let queues = (&audited["target_name"], &audited["count"]);
+    assert_eq!(queues, (&json!("verdicts"), &json!(1)));
+    let live = json!([{"tenant": "b", "value": 9, "configured": 1}]);
+    assert_eq!(scene.get("/api/v1/routes")["items"][0]["weights"], live);
     let from = prints(&scene.running).len() + 50;
     scene.running.wait_for_lines(from + 200, printed);
     scene.running.stop();
@@ -264,6 +280,97 @@ async fn weight_that_operators_set_holds_at_once() {
     let after = order[from..from + 200].iter();
     let of_b = after.filter(|line| line.starts_with("b ")).count();
     assert!((170..=190).contains(&of_b), "nine of ten: {of_b}");
+    // The weight outlives the process.
+    let mut later = run("verdicts", &more).sharing(&data).start();
+    let warned = later.wait_for_line(|line| line.contains("live control in force at start"));
+    assert!(warned.contains("\"weights\":\"b=9\""), "{warned}");
+    later.stop();
+    let doctor = Program::new([
+        "doctor",
+        "--plugin",
+        &guest("verdicts"),
+        "--tenant",
+        "group",
+    ]);
+    let found = doctor.sharing(&data).run();
+    assert!(found.stdout.contains("live weights b=9"), "{found:?}");
+}
+
+#[test]
+fn rules_that_are_lost_from_redis_are_logged_once_and_messages_still_run() {
+    let server = RedisServer::start(&[]);
+    let url = server.url();
+    let redis = ["--redis-url", &url];
+    let more = ["--queues", "redis:jobs", "--tenant", "group"];
+    let mut running = run("verdicts", &[&redis[..], &more].concat()).start();
+    let mut beside = server.connect();
+    for body in ["print:first", "print:second", "print:third"] {
+        let words = ["send", "redis:jobs", body, "--group", "acme"];
+        assert_eq!(Program::new([&words[..], &redis].concat()).run().code, 0);
+        running.wait_for_line(|line| line.contains(&body["print:".len()..]));
+        let lost = beside.call(&["DEL", "{dispatcher:jobs}:sharing"]);
+        let had_rules = lost.expect("an answer").number() == 1;
+        assert_eq!(had_rules, body == "print:first", "rules are sent once");
+    }
+    let lost = "rules of tenants and priorities replaced or lost";
+    running.wait_for_line(|line| line.contains(lost));
+    running.stop();
+    assert_eq!(running.lines(|line| line.contains(lost)).len(), 1);
+}
+
+#[test]
+fn list_of_queues_waits_once_for_a_server_that_does_not_answer() {
+    let server = RedisServer::start(&[]);
+    let (url, names) = (
+        server.url(),
+        (0..12).map(|number| format!("redis:q{number}")),
+    );
+    let names: Vec<String> = names.collect();
+    for name in &names {
+        let words = [
+            "send",
+            name,
+            "sleep:600000",
+            "--group",
+            "acme",
+            "--redis-url",
+            &url,
+        ];
+        assert_eq!(Program::new(words).run().code, 0);
+    }
+    let queues = names.join(",");
+    let (queues, url) = (["--queues", &queues], ["--redis-url", &url]);
+    let more = [
+        "--tenant",
+        "group",
+        "--concurrency",
+        "12",
+        "--timeout",
+        "10m",
+    ];
+    let scene = ApiScene::verdicts(&[&queues[..], &url, &more].concat());
+    while scene.get("/api/v1/overview")["running"] != 12 {
+        std::thread::yield_now();
+    }
+    let list = || scene.get("/api/v1/queues?depth=true");
+    assert_eq!(list()["items"][11]["tenants"][0]["waiting"], 0);
+    let mut beside = server.connect();
+    beside
+        .call(&["CLIENT", "PAUSE", "600000"])
+        .expect("an answer");
+    let began = Instant::now();
+    let tenant = &list()["items"][11]["tenants"][0];
+    assert_eq!(
+        (&tenant["running"], &tenant["waiting"]),
+        (&json!(1), &json!(null))
+    );
+    // A second for the tenants and three for the depths, not a second for each queue.
+    assert!(
+        began.elapsed() < Duration::from_secs(9),
+        "{:?}",
+        began.elapsed()
+    );
+    scene.running.signal(Signal::KILL);
 }
 
 #[tokio::test]

@@ -27,21 +27,38 @@ const DEAD: &str = ".dead";
 /// Queues on a Redis server: dispatcher's own and those of npm `worqr`.
 pub struct RedisBackend;
 
+const FACTS: BackendFacts = BackendFacts {
+    settings: settings::SETTINGS,
+    shares_out: true,
+    can_cancel: true,
+    lists_workers: true,
+    has_buckets: true,
+    has_fleets: true,
+    shares_controls: true,
+    schedule_home: ScheduleHome::BesideQueue,
+    ..BackendFacts::of("redis")
+};
+
+/// The facts about queues of npm `worqr`, whose messages are only bodies.
+const WORQR: BackendFacts = BackendFacts {
+    shares_out: false,
+    has_groups: false,
+    has_attributes: false,
+    ..FACTS
+};
+
 #[async_trait::async_trait]
 impl Backend for RedisBackend {
     fn facts(&self) -> &'static BackendFacts {
-        const FACTS: BackendFacts = BackendFacts {
-            settings: settings::SETTINGS,
-            shares_out: true,
-            can_cancel: true,
-            lists_workers: true,
-            has_buckets: true,
-            has_fleets: true,
-            shares_controls: true,
-            schedule_home: ScheduleHome::BesideQueue,
-            ..BackendFacts::of("redis")
-        };
         &FACTS
+    }
+
+    fn facts_of(&self, queue: &str, config: &BackendConfig) -> &'static BackendFacts {
+        if is_worqr(&settings::worqr_queues(config), queue) {
+            &WORQR
+        } else {
+            &FACTS
+        }
     }
 
     fn check_setting(&self, key: &str, value: &str) -> Result<(), BadValue> {
@@ -92,11 +109,15 @@ struct RedisClient {
     worqr_prefix: String,
 }
 
+/// Whether a queue is one of these of npm `worqr`, or holds the dead letters of one.
+fn is_worqr(worqr: &BTreeSet<String>, queue: &str) -> bool {
+    let bare = queue.strip_suffix(DEAD).unwrap_or(queue);
+    worqr.contains(bare) || worqr.contains(queue)
+}
+
 impl RedisClient {
-    /// Whether the queue belongs to npm `worqr`, or holds the dead letters of one that does.
     fn is_worqr(&self, queue: &str) -> bool {
-        let bare = queue.strip_suffix(DEAD).unwrap_or(queue);
-        self.worqr.contains(bare) || self.worqr.contains(queue)
+        is_worqr(&self.worqr, queue)
     }
 
     fn is_among(&self, queue: &str, known: &BTreeSet<String>) -> bool {

@@ -2,22 +2,20 @@
 //! nothing.
 
 use super::Check;
-use crate::Route;
 use crate::declared::{message_key, message_place};
 use crate::file::File;
 use crate::problem::Problem;
 use crate::section::{Section, WrittenValue};
 use crate::value;
+use crate::{Route, StoreConfig};
 use dispatcher_core::fleet::limit::{Limit, LimitNumbers, LimitWeight, Rate};
-use dispatcher_core::message::place::MessageKey;
+use dispatcher_core::message::place::{LONGEST_KEY, MessageKey};
 use std::collections::{BTreeMap, HashMap};
 
 /// The most permits, starts at once, or weight of a message.
 const MOST: u32 = 1_000_000;
 /// The most bytes of a limit's name, which is part of keys in the store.
 const LONGEST_NAME: usize = 64;
-/// The most bytes of a key that has its own numbers. A longer key counts under its hash.
-const LONGEST_KEY: usize = 128;
 
 /// The written numbers of a limit or of one of its keys.
 #[derive(Default, Clone, Copy)]
@@ -154,13 +152,14 @@ impl Check {
         routes: &mut [Route],
         sections: &[Section],
         limits: &[Limit],
+        stores: &StoreConfig,
     ) {
         for (route, section) in routes.iter_mut().zip(sections) {
             for given in section.list("limits").unwrap_or_default() {
                 let found = limits.iter().position(|limit| limit.name == given.text);
                 let limit = self.read(Some(given), |given| {
                     let index = found.ok_or_else(|| unknown(given, limits))?;
-                    allowed(given, route, index, &limits[index])
+                    allowed(given, route, (index, &limits[index]), stores)
                 });
                 route.limits.extend(limit);
             }
@@ -213,8 +212,8 @@ fn unknown(given: &WrittenValue, limits: &[Limit]) -> Problem {
 fn allowed(
     given: &WrittenValue,
     route: &Route,
-    index: usize,
-    limit: &Limit,
+    (index, limit): (usize, &Limit),
+    stores: &StoreConfig,
 ) -> Result<usize, Problem> {
     let name = &limit.name;
     if route.limits.contains(&index) {
@@ -223,7 +222,7 @@ fn allowed(
     }
     let mut queues = route.queues.iter();
     let has_groups = route.settings.group_by.is_some()
-        || queues.any(|queue| queue.name.backend.facts().has_groups);
+        || queues.any(|queue| stores.facts_of(&queue.name).has_groups);
     if limit.key == Some(MessageKey::Group) && !has_groups && !route.queues.is_empty() {
         let found = format!("`{name}` counts by group, and the route's messages have none");
         let wanted = "a group-by as well, or a key that the messages have";

@@ -91,8 +91,8 @@ impl Check {
         let own = ProgramSettings::read(program, &mut self.problems);
         let otlp = self.otlp(program, &flags.otel, own.name.as_deref());
         let limits = self.fleet_limits(file);
-        let mut routes = self.routes(flags, file);
-        self.limits_of_routes(&mut routes, &file.routes, &limits);
+        let mut routes = self.routes(flags, file, &places.stores);
+        self.limits_of_routes(&mut routes, &file.routes, &limits, &places.stores);
         Settings {
             stores: places.stores,
             log: places.log,
@@ -110,7 +110,7 @@ impl Check {
         }
     }
 
-    fn routes(&mut self, flags: &Flags, file: &File) -> Vec<Route> {
+    fn routes(&mut self, flags: &Flags, file: &File, stores: &StoreConfig) -> Vec<Route> {
         if file.routes.len() > 1 {
             self.refuse_route_flags(flags, file.routes.len());
         }
@@ -130,13 +130,14 @@ impl Check {
         }
         let inherited = inherited(&file.program);
         let mut routes = match file.routes.as_slice() {
-            [] => vec![self.route(&[&flags.route], &inherited, flags, file, &plugins)],
+            [] => vec![self.route(&[&flags.route], &inherited, flags, file, &plugins, stores)],
             [only] => {
-                vec![self.route(&[&flags.route, only], &inherited, flags, file, &plugins)]
+                let layers = [&flags.route, only];
+                vec![self.route(&layers, &inherited, flags, file, &plugins, stores)]
             }
             several => several
                 .iter()
-                .map(|section| self.route(&[section], &inherited, flags, file, &plugins))
+                .map(|section| self.route(&[section], &inherited, flags, file, &plugins, stores))
                 .collect(),
         };
         self.unique_names(&mut routes, &file.routes);
@@ -163,6 +164,7 @@ impl Check {
         flags: &Flags,
         file: &File,
         plugins: &BTreeMap<&str, PluginConfig>,
+        stores: &StoreConfig,
     ) -> Route {
         let section = layers.last().copied().unwrap_or(&flags.route);
         let with_inherited = [layers, &[inherited]].concat();
@@ -191,7 +193,7 @@ impl Check {
         let name = self.read(layers.one("name"), |given| value::text(given, "a name"));
         let settings = RouteSettings::read(layers, &mut self.problems);
         self.batches(layers, &settings);
-        self.ordering(layers, &settings, &queues);
+        self.ordering(layers, &settings, &queues, stores);
         self.shedding(layers);
         self.filtering(layers);
         Route {

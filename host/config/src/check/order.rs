@@ -1,11 +1,11 @@
 //! Checks whether queues can deliver messages in the configured order. Opens nothing.
 
 use super::Check;
-use crate::WeightedQueue;
 use crate::declared::RouteSettings;
 use crate::name::QueueName;
 use crate::problem::Problem;
 use crate::section::{Layers, WrittenValue};
+use crate::{StoreConfig, WeightedQueue};
 use dispatcher_core::envelope::Envelope;
 use dispatcher_core::message::place::MessageKey;
 use dispatcher_core::scheduler::ready::Sequence;
@@ -17,6 +17,7 @@ impl Check {
         layers: Layers<'_>,
         settings: &RouteSettings,
         queues: &[WeightedQueue],
+        stores: &StoreConfig,
     ) {
         let fifo = queues.iter().find(|queue| is_fifo(&queue.name));
         if let (Some(given), Some(queue)) = (layers.one("group-by"), fifo) {
@@ -30,7 +31,8 @@ impl Check {
         }
         for key in ["tenant", "priority"] {
             if let Some(given) = layers.one(key) {
-                let problem = not_shared_out(key, given, settings, queues, fifo);
+                let queues = (queues, fifo);
+                let problem = not_shared_out(key, given, settings, queues, stores);
                 self.problems.extend(problem);
             }
         }
@@ -74,8 +76,8 @@ fn not_shared_out(
     key: &str,
     given: &WrittenValue,
     settings: &RouteSettings,
-    queues: &[WeightedQueue],
-    fifo: Option<&WeightedQueue>,
+    (queues, fifo): (&[WeightedQueue], Option<&WeightedQueue>),
+    stores: &StoreConfig,
 ) -> Option<Problem> {
     // `dispatcher local` has FIFO queues on a backend that keeps all groups in order.
     let by_name = queues
@@ -93,11 +95,24 @@ fn not_shared_out(
         return Some(Problem::new(&given.at, found, "one of them"));
     }
     let by_group = key == "tenant" && settings.tenant == Some(MessageKey::Group);
-    let mut backends = queues.iter();
-    let groupless = backends.find(|queue| !queue.name.backend.facts().has_groups);
-    if let (true, Some(queue)) = (by_group, groupless) {
-        let found = format!("messages of `{}` have no groups", queue.name);
-        let wanted = "the name of an attribute, or a JSON pointer such as /customer";
+    // An envelope has attributes of its own.
+    let by_attribute =
+        !by_group && !given.text.starts_with('/') && settings.envelope == Envelope::None;
+    for WeightedQueue { name, .. } in queues {
+        let facts = stores.facts_of(name);
+        let lacks = if by_group && !facts.has_groups {
+            "groups"
+        } else if by_attribute && !facts.has_attributes {
+            "attributes"
+        } else {
+            continue;
+        };
+        let found = format!("messages of `{name}` have no {lacks}");
+        let wanted = if facts.has_attributes {
+            "the name of an attribute, or a JSON pointer such as /customer"
+        } else {
+            "a JSON pointer such as /customer"
+        };
         return Some(Problem::new(&given.at, found, wanted));
     }
     if settings.prefetch > 0 {
@@ -107,7 +122,7 @@ fn not_shared_out(
     let is_seen = by_group || (key == "priority" && settings.envelope == Envelope::None);
     let unshared = queues
         .iter()
-        .find(|queue| !is_seen || !queue.name.backend.facts().shares_out)?;
+        .find(|queue| !is_seen || !stores.facts_of(&queue.name).shares_out)?;
     let found = format!(
         "`{}` does not deliver by this `{key}`, which can only choose among held messages, and none \
          are held",

@@ -184,3 +184,35 @@ fn tenants_and_priorities_that_cannot_work_are_refused() {
         assert_eq!(problems, [wanted]);
     }
 }
+
+#[test]
+fn queue_of_npm_worqr_shares_only_among_held_messages_by_their_bodies() {
+    fn check(settings: &str) -> Vec<String> {
+        let text = format!(
+            "[backend.redis]\nformat = {{ tasks = 'worqr' }}\n[plugin.p]\nfile = 'p.wasm'\n\
+             [[route]]\nqueues = ['redis:tasks']\n{settings}\n"
+        );
+        from_file(&text, &[]).1
+    }
+    for (settings, wanted) in [
+        (
+            "tenant = 'group'\nprefetch = 9",
+            "d.toml:7: messages of `redis:tasks` have no groups; wanted a JSON pointer such as \
+             /customer",
+        ),
+        (
+            "priority = 'urgency'\nprefetch = 9",
+            "d.toml:7: messages of `redis:tasks` have no attributes; wanted a JSON pointer such as \
+             /customer",
+        ),
+        (
+            "priority = '/urgency'",
+            "d.toml:7: `redis:tasks` does not deliver by this `priority`, which can only choose \
+             among held messages, and none are held; wanted a `prefetch` as well",
+        ),
+    ] {
+        assert_eq!(check(settings), [wanted]);
+    }
+    let held = "tenant = '/customer'\npriority = '/urgency'\nprefetch = 9";
+    assert_eq!(check(held), [""; 0]);
+}

@@ -66,6 +66,7 @@ pub(super) async fn queues(call: Call) -> ApiResult {
     let mut calls = 0;
     if call.query.is_on("depth") {
         calls = call.operations.add_depths(&mut items).await.calls;
+        call.operations.add_backlogs(&mut items).await;
     }
     let calls = calls.into();
     as_json(&Queues { items, next, calls })

@@ -63,6 +63,8 @@ pub struct BackendFacts {
     pub has_fleets: bool,
     /// Whether messages can have a group when they are received.
     pub has_groups: bool,
+    /// Whether messages can have attributes when they are received.
+    pub has_attributes: bool,
     /// Whether all processes share the pauses and limits that operators set on queues, by
     /// `BackendClient::controls`.
     pub shares_controls: bool,
@@ -99,6 +101,7 @@ impl BackendFacts {
             has_buckets: false,
             has_fleets: false,
             has_groups: true,
+            has_attributes: true,
             shares_controls: false,
             schedule_home: ScheduleHome::None,
             depth_cost: DepthCost::Free,
@@ -119,6 +122,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Returns `BackendFacts::name`.
     fn name(&self) -> &'static str {
         self.facts().name
+    }
+
+    /// Returns the facts about one queue, for a backend whose queues differ by its configuration.
+    fn facts_of(&self, _queue: &str, _config: &BackendConfig) -> &'static BackendFacts {
+        self.facts()
     }
 
     /// Checks whether a URL or an ARN names a queue of this backend. Called only for the backend

@@ -3,18 +3,13 @@
 
 use super::control::LiveLimit;
 use crate::message::Message;
-use crate::message::place::{MessageKey, MessagePlace};
-use sha2::{Digest, Sha256};
+use crate::message::place::{HASH, MessageKey, MessagePlace, bounded, hash};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The key of messages that have none.
 pub const NO_KEY: &str = "(none)";
-/// The prefix of hashes of keys.
-const HASH: &str = "sha256:";
-/// The most bytes of a key in a store. A longer key counts under its hash.
-const LONGEST_KEY: usize = 128;
 
 /// A limit on starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -158,10 +153,10 @@ impl Limit {
 
     /// Returns the key as it is kept and shown.
     fn kept(&self, key: String) -> String {
-        if self.hides_keys || key.len() > LONGEST_KEY {
+        if self.hides_keys {
             hash(&key)
         } else {
-            key
+            bounded(key)
         }
     }
 
@@ -190,14 +185,6 @@ impl LimitNumbers {
         let burst = self.rate.map_or(u32::MAX, |rate| rate.burst);
         self.concurrency.unwrap_or(u32::MAX).min(burst).max(1)
     }
-}
-
-/// Returns the text that stands for a private key.
-#[must_use]
-pub fn hash(key: &str) -> String {
-    let digest = Sha256::digest(key.as_bytes());
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{HASH}{hex}")
 }
 
 #[cfg(test)]
@@ -249,10 +236,7 @@ mod tests {
         let by_group = limit(Some(MessageKey::Group), LimitWeight::Fixed(2));
         let need = by_group.need(0, &message, Some(&"g".repeat(500)));
         let key = need.key.expect("it has a group");
-        assert!(
-            key.starts_with("sha256:") && key.len() < LONGEST_KEY,
-            "{key}"
-        );
+        assert!(key.starts_with("sha256:") && key.len() < 128, "{key}");
     }
 
     #[test]

@@ -4,6 +4,12 @@
 use crate::json::{self, Token, Tokens};
 use crate::message::{AttributeValue, Message};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// The prefix of hashes of keys.
+pub const HASH: &str = "sha256:";
+/// The most bytes of a key. A longer one is replaced by its hash.
+pub const LONGEST_KEY: usize = 128;
 
 /// A place in messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +68,24 @@ impl MessageKey {
             Self::Group => group.map(str::to_owned),
             Self::Place(place) => place.text(message),
         }
+    }
+}
+
+/// Returns the text that stands for a private key.
+#[must_use]
+pub fn hash(key: &str) -> String {
+    let digest = Sha256::digest(key.as_bytes());
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{HASH}{hex}")
+}
+
+/// Returns the text that stands for a key of any length.
+#[must_use]
+pub fn bounded(key: String) -> String {
+    if key.len() > LONGEST_KEY {
+        hash(&key)
+    } else {
+        key
     }
 }
 

@@ -3,7 +3,7 @@
 //! it when it delivers. Pure.
 
 use crate::message::Message;
-use crate::message::place::{MessageKey, MessagePlace};
+use crate::message::place::{MessageKey, MessagePlace, bounded};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -94,9 +94,16 @@ impl SharingPlaces {
         }
     }
 
-    /// Returns the tenant of a message of this group, if it belongs to one.
+    /// Returns the tenant of a message of this group, if it belongs to one. A group keeps the name
+    /// that its queue knows; any other long name is replaced by its hash.
     pub fn tenant(&self, message: &Message, group: Option<&str>) -> Option<String> {
-        self.tenant.as_ref()?.text(message, group)
+        let key = self.tenant.as_ref()?;
+        let name = key.text(message, group);
+        if *key == MessageKey::Group {
+            name
+        } else {
+            name.map(bounded)
+        }
     }
 
     /// Returns the priority of a message.
@@ -189,6 +196,38 @@ mod tests {
         let pointer = MessagePlace::Pointer("/urgency".into());
         assert_eq!(Priority::of(&pointer, &message).number(), 2);
         assert_eq!(Priority::of(&place, &message), Priority::default());
+    }
+
+    #[test]
+    fn long_name_of_a_tenant_is_replaced_by_its_hash_unless_it_is_a_group() {
+        fn tenant(key: MessageKey, name: &str) -> String {
+            let places = SharingPlaces {
+                tenant: Some(key),
+                ..SharingPlaces::default()
+            };
+            let mut message = samples::message("m");
+            message.attributes = vec![Attribute::text("customer", name)];
+            let found = places.tenant(&message, Some(name));
+            found.expect("it names a tenant")
+        }
+        fn by_place(name: &str) -> String {
+            let place = MessagePlace::Attribute("customer".into());
+            tenant(MessageKey::Place(place), name)
+        }
+        let (short, long) = ("ä".repeat(64), "ä".repeat(100_000));
+        assert_eq!(by_place(&short), short);
+        let bounded = by_place(&long);
+        assert!(
+            bounded.starts_with("sha256:") && bounded.len() < 128,
+            "{bounded}"
+        );
+        assert_eq!(by_place(&long), bounded);
+        assert_ne!(by_place(&format!("{long}b")), bounded);
+        assert_eq!(
+            tenant(MessageKey::Group, &long),
+            long,
+            "as its queue names it"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use super::ProcessContext;
 use super::build::Backends;
+use super::build::fleet::{hides_tenants, shown_tenant};
 use super::build::schedule::Schedules;
 use super::drain;
 use super::fleet_link;
@@ -63,6 +64,8 @@ pub(crate) struct LiveRoute {
     pub queues: Vec<LiveQueue>,
     /// The maximum number of attempts that it was created for.
     pub most: usize,
+    /// Whether the names of its tenants are shown as their hashes.
+    pub hides_tenants: bool,
     adjustable: Adjustable,
     state: Mutex<LiveState>,
 }
@@ -93,7 +96,7 @@ pub(crate) struct LiveState {
     pub configured: SchedulerLimits,
     pub route: RouteControl,
     /// The weights of tenants that replace the configured ones.
-    weights: BTreeMap<String, u32>,
+    pub weights: BTreeMap<String, u32>,
     /// The controls of each queue's backend and of the fleet together.
     pub queues: Vec<QueueControl>,
     /// The controls of each queue in its backend, and in the fleet.
@@ -204,19 +207,22 @@ pub(crate) async fn join_fleet(
             log_control(&queue, &control.queue(&queue));
         }
     }
-    for route in settings.routes.iter().map(|route| &route.name) {
+    for configured in &settings.routes {
+        let route = &configured.name;
+        let weights = weights_text(&control.weights(route), hides_tenants(configured));
         let QueueControl {
             paused,
             concurrency,
             prefetch,
             ..
         } = control.route(route);
-        if paused || concurrency.is_some() || prefetch.is_some() {
+        if paused || concurrency.is_some() || prefetch.is_some() || weights.is_some() {
             tracing::warn!(
                 route,
                 paused,
                 concurrency,
                 prefetch,
+                weights,
                 "live control in force at start"
             );
         }
@@ -231,6 +237,15 @@ pub(crate) fn route_control(control: QueueControl) -> RouteControl {
         concurrency: control.concurrency,
         prefetch: control.prefetch,
     }
+}
+
+/// Describes weights of tenants, as in `acme=4, globex=2`; `None` if there are none.
+pub(crate) fn weights_text(weights: &BTreeMap<String, u32>, is_private: bool) -> Option<String> {
+    let named: Vec<String> = weights
+        .iter()
+        .map(|(tenant, weight)| format!("{}={weight}", shown_tenant(tenant, is_private)))
+        .collect();
+    (!named.is_empty()).then(|| named.join(", "))
 }
 
 fn log_control(queue: &str, control: &QueueControl) {
@@ -288,6 +303,7 @@ impl Live {
                 name: route.name.clone(),
                 plugin: route.plugin.name.clone(),
                 most: route.settings.concurrency,
+                hides_tenants: hides_tenants(route),
                 adjustable: running.adjustable(),
                 state: Mutex::new(LiveState {
                     configured: route.limits(),
@@ -419,28 +435,28 @@ impl Live {
     }
 
     /// Changes the weight of a route's tenant; `None` resets it to the configured one. Returns who
-    /// obeys.
+    /// obeys, and the queues that are shared out otherwise here.
     pub(crate) async fn change_weight(
         &self,
         route: &LiveRoute,
         tenant: &str,
         weight: Option<u32>,
-    ) -> Result<Reach, CallError> {
+    ) -> Result<(Reach, Vec<String>), CallError> {
         let reach = self.fleet.reach();
         if reach == Reach::ThisProcess {
-            route.change(|state| {
+            let changed = route.change(|state| {
                 match weight {
                     Some(weight) => state.weights.insert(tenant.to_owned(), weight),
                     None => state.weights.remove(tenant),
                 };
             });
-            return Ok(reach);
+            return Ok((reach, changed));
         }
         let changed = self.change_fleet(|control, _| {
             control.change_weight(&route.name, tenant, weight);
             Ok(())
         });
-        changed.await.map(|_| reach)
+        Ok((reach, changed.await?.1))
     }
 
     /// Changes a setting of a queue: in its store if processes share it there, otherwise in the
@@ -618,10 +634,20 @@ impl LiveRoute {
                 "route limits changed"
             );
         }
+        let weighs = before.weights != after.weights;
+        if weighs {
+            let both = before.weights.keys().chain(after.weights.keys());
+            let changed = both
+                .map(|tenant| (tenant, after.weights.get(tenant)))
+                .filter(|(tenant, weight)| before.weights.get(*tenant) != *weight)
+                .map(|(tenant, weight)| (tenant.clone(), weight.copied().unwrap_or(1)));
+            let weights = weights_text(&changed.collect(), self.hides_tenants);
+            tracing::info!(route = self.name, weights, "weights of tenants changed");
+        }
         let mut changed = Vec::new();
         for (at, queue) in self.queues.iter().enumerate() {
             let (old, new) = (&before.lanes[at], &after.lanes[at]);
-            if !all && old == new {
+            if !all && !weighs && old == new {
                 continue;
             }
             changed.push(queue.text.clone());

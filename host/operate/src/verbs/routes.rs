@@ -7,11 +7,9 @@ use super::{
 };
 use crate::objects::RolledBack;
 use crate::operations::ControlResult;
-use crate::problem::{CallProblem, FieldProblem};
-use crate::request::AtLeastOne;
+use crate::request::{AtLeastOne, RequestField, TenantName, Weight};
 use crate::requests;
 use dispatcher_core::control::ControlChange;
-use dispatcher_core::queue::sharing::MOST_WEIGHT;
 
 requests! {
     /// Limits of a route.
@@ -24,10 +22,10 @@ requests! {
 
     /// The weight of a tenant.
     pub struct TenantWeight {
-        /// The tenant; it must be there.
-        tenant: String,
-        /// How many times the share of another tenant it gets, from 1 to 1000.
-        weight: Option<AtLeastOne>,
+        /// The tenant.
+        tenant: TenantName,
+        /// How many times the share of another tenant it gets.
+        weight: Option<Weight>,
     }
 }
 
@@ -170,16 +168,13 @@ impl Operation for ChangeWeightVerb {
     };
 
     async fn run(request: TenantWeight, call: &VerbCall<'_>) -> VerbResult<ControlResult> {
-        let tenant = request
+        let TenantName(tenant) = request
             .tenant
-            .ok_or_else(|| missing("tenant", "the name of a tenant"))?;
-        let given = request.weight.ok_or_else(|| nothing("weight"))?;
-        let weight = given.map(|weight| u32::try_from(weight.0).unwrap_or(u32::MAX));
-        if weight.is_some_and(|weight| weight > MOST_WEIGHT) {
-            let wanted = format!("a whole number from 1 to {MOST_WEIGHT}");
-            let problem = FieldProblem::new("weight", "it is too large", &wanted);
-            return Err(CallProblem::fields(vec![problem]));
-        }
+            .ok_or_else(|| missing("tenant", TenantName::WANTED))?;
+        let weight = request
+            .weight
+            .ok_or_else(|| missing("weight", Weight::WANTED))?
+            .map(|Weight(weight)| weight);
         let result = call
             .site
             .change_weight(call.target, &tenant, weight)

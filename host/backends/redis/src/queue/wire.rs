@@ -31,6 +31,8 @@ pub(super) enum ClaimAnswer {
     /// No message yet: the server has put some of the waiting messages in their places, and goes on
     /// with the next claim by rules.
     Again,
+    /// No message yet: the queue no longer has the rules of this process.
+    RulesGone,
     /// The worker may not receive any more.
     Stranger,
 }
@@ -40,7 +42,7 @@ impl ClaimAnswer {
     pub(super) fn messages(&self) -> &[Message] {
         match self {
             Self::Messages { messages, .. } => messages,
-            Self::Nothing(_) | Self::Again | Self::Stranger => &[],
+            Self::Nothing(_) | Self::Again | Self::RulesGone | Self::Stranger => &[],
         }
     }
 }
@@ -56,6 +58,7 @@ pub(super) fn claimed(answer: &[Value], queue: &str, most: u64) -> Option<ClaimA
         return Some(match *first {
             -2 => ClaimAnswer::Stranger,
             -3 => ClaimAnswer::Again,
+            -4 => ClaimAnswer::RulesGone,
             ..0 => ClaimAnswer::Nothing(None),
             ms => ClaimAnswer::Nothing(Some(Duration::from_millis(ms.unsigned_abs()))),
         });
@@ -407,6 +410,7 @@ mod tests {
             (-1, ClaimAnswer::Nothing(None)),
             (-2, ClaimAnswer::Stranger),
             (-3, ClaimAnswer::Again),
+            (-4, ClaimAnswer::RulesGone),
             (5, ClaimAnswer::Nothing(soon)),
         ] {
             let read = claimed(&[Value::Int(number)], "redis:q", 100);

@@ -164,6 +164,11 @@ fn state(scene: &Scene<'_>, queue: &QueueView) -> Markup {
                         @if queue.rate.live { " " span.badge.info { "live" } " " span.muted { "configured: " (rate_limit(queue.rate.configured)) } }
                     }
                     dt { "Prefetch" } dd { (limit(&queue.prefetch, route.map(|route| &route.prefetch))) }
+                    @for one in route.iter().flat_map(|route| &route.weights) {
+                        dt { "Weight of " span.id { (one.tenant) } } dd {
+                            (one.value) " " span.badge.info { "live" } " " span.muted { "configured: " (one.configured) }
+                        }
+                    }
                     dt { "Changes hold for" } dd {
                         @if queue.shared { "all processes that read it" } @else { "this machine only" }
                     }

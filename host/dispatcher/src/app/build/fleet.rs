@@ -9,7 +9,7 @@ use dispatcher_core::clock;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::fleet::limit::Limit;
-use dispatcher_core::message::place::{MessageKey, MessagePlace};
+use dispatcher_core::message::place::{MessageKey, MessagePlace, bounded, hash};
 use dispatcher_trials::recording::redact::Rule;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,6 +119,20 @@ pub fn limits(settings: &Settings) -> Vec<Limit> {
 /// Whether a route redacts the place at which its messages have this key.
 pub fn is_private(route: &Route, key: Option<&MessageKey>) -> bool {
     redaction(route).iter().any(|rule| redacts(rule, key))
+}
+
+/// Whether the names of a route's tenants are shown as their hashes, because they are private.
+pub fn hides_tenants(route: &Route) -> bool {
+    is_private(route, route.settings.tenant.as_ref())
+}
+
+/// Returns the name of a tenant as it is shown.
+pub fn shown_tenant(tenant: &str, is_private: bool) -> String {
+    if is_private && !tenant.is_empty() {
+        hash(tenant)
+    } else {
+        bounded(tenant.to_owned())
+    }
 }
 
 fn redacts(rule: &Rule, key: Option<&MessageKey>) -> bool {

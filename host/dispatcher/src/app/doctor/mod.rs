@@ -4,6 +4,7 @@
 mod limits;
 mod repeats;
 
+use super::build::fleet::hides_tenants;
 use super::build::{Backends, OpenTerms, records};
 use super::fleet_link::FleetLink;
 use super::live;
@@ -120,6 +121,15 @@ pub async fn look(settings: &Settings, measured: &[RouteDurations]) -> Vec<Findi
         let name = &route.name;
         let ends = ["resume", "limits"].map(|verb| format!("POST /api/v1/routes/{name}/{verb}"));
         of_control(&format!("route {name}"), &record.route(name), ends)
+    }));
+    findings.extend(settings.routes.iter().filter_map(|route| {
+        let name = &route.name;
+        let weights = live::weights_text(&record.weights(name), hides_tenants(route))?;
+        let says = format!(
+            "its tenants have the live weights {weights} until POST /api/v1/routes/{name}/weights; \
+             this applies to all its processes and outlives their restarts"
+        );
+        Some(Finding::new(Level::Warn, &format!("route {name}"), says))
     }));
     let warnings = warnings(settings, &backends, false).await;
     findings.extend(warnings.into_iter().map(|warning| {

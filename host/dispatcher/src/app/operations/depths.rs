@@ -22,7 +22,7 @@ const KEPT: Duration = Duration::from_secs(5);
 /// page is open.
 const KEPT_WHERE_BILLED: Duration = Duration::from_secs(15);
 /// The number of concurrent requests.
-const ABREAST: usize = 16;
+pub(super) const ABREAST: usize = 16;
 /// The maximum number of queues in one call, if a call can ask several. The limit keeps calls for
 /// messages from waiting long.
 const AT_ONCE: usize = 256;

@@ -173,6 +173,7 @@ impl RunOperations {
                 Some(state.configured.prefetch),
                 state.route.prefetch.is_some() || of_queues,
             ),
+            weights: tenants::live_weights(route, &state),
             attempts: figures.attempts.into(),
             attempts_limit: figures.attempts_limit.into(),
             in_flight: figures.in_flight.into(),
@@ -412,7 +413,7 @@ impl Operations for RunOperations {
 
     async fn queue(&self, queue: &str) -> Option<QueueView> {
         let mut view = self.queue_view(self.live.find(queue)?);
-        self.add_backlogs(std::slice::from_mut(&mut view)).await;
+        self.ask_tenants(std::slice::from_mut(&mut view)).await;
         Some(view)
     }
 
@@ -428,7 +429,6 @@ impl Operations for RunOperations {
     }
 
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths {
-        self.add_backlogs(queues).await;
         AskedDepths {
             calls: self
                 .depths
@@ -438,6 +438,10 @@ impl Operations for RunOperations {
                 })
                 .await,
         }
+    }
+
+    async fn add_backlogs(&self, queues: &mut [QueueView]) {
+        self.ask_tenants(queues).await;
     }
 
     async fn unread(&self) -> UnreadLook {
@@ -666,9 +670,9 @@ impl Site for RunOperations {
             return Err(CallProblem::fields(vec![problem]));
         }
         let changed = self.live.change_weight(found, tenant, weight).await;
-        let reach = changed.map_err(|error| fleet::store_failed(&error))?;
+        let (reach, queues) = changed.map_err(|error| fleet::store_failed(&error))?;
         let paused = found.state().route.paused;
-        Ok(fleet::controlled(route, reach, paused, Vec::new()))
+        Ok(fleet::controlled(route, reach, paused, queues))
     }
 
     async fn change_limit(

@@ -1,15 +1,17 @@
 //! The tenants that share the queues of a run. Queues are asked for what waits only where one queue
-//! is shown.
+//! or a list with depths is shown.
 
 use super::super::ProcessContext;
-use super::super::build::fleet::is_private;
+use super::super::build::fleet::{hides_tenants, shown_tenant};
+use super::super::live::{LiveRoute, LiveState};
+use super::depths::ABREAST;
 use super::{RunOperations, within};
 use dispatcher_config::Route;
-use dispatcher_core::fleet::limit::hash;
 use dispatcher_core::job::Job;
 use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::scheduler::tenants::TenantFigures;
-use dispatcher_operate::operations::{QueueView, TenantView};
+use dispatcher_core::tasks;
+use dispatcher_operate::operations::{LiveWeight, QueueView, TenantView};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,12 +29,19 @@ impl RunOperations {
         views.collect()
     }
 
-    /// Adds what waits in the queues to these tenants.
-    pub(super) async fn add_backlogs(&self, queues: &mut [QueueView]) {
+    /// Adds what waits in the queues to these tenants. Asks several queues at the same time.
+    pub(super) async fn ask_tenants(&self, queues: &mut [QueueView]) {
         let shared = queues.iter_mut().filter(|queue| !queue.tenants.is_empty());
-        for queue in shared {
-            if let Some(place) = self.live.find(&queue.queue) {
-                queue.tenants = self.tenants_and_backlogs(place).await;
+        let mut found: Vec<_> = shared
+            .filter_map(|queue| Some((self.live.find(&queue.queue)?, queue)))
+            .collect();
+        for some in found.chunks_mut(ABREAST) {
+            let asked = some
+                .iter()
+                .map(|(place, _)| self.tenants_and_backlogs(*place));
+            let answers = tasks::all(asked.collect()).await;
+            for ((_, queue), tenants) in some.iter_mut().zip(answers) {
+                queue.tenants = tenants;
             }
         }
     }
@@ -66,6 +75,19 @@ impl RunOperations {
     }
 }
 
+/// Returns the weights that operators have set on a route's tenants.
+pub(super) fn live_weights(route: &LiveRoute, state: &LiveState) -> Vec<LiveWeight> {
+    let weights = state.weights.iter().map(|(tenant, value)| {
+        let configured = state.configured.weights.get(tenant).copied();
+        LiveWeight {
+            tenant: shown_tenant(tenant, route.hides_tenants),
+            value: u64::from(*value).into(),
+            configured: u64::from(configured.unwrap_or(1)).into(),
+        }
+    });
+    weights.collect()
+}
+
 /// Adds the tenants of a route to the metrics.
 pub(crate) fn measure(
     route: &Route,
@@ -86,17 +108,12 @@ pub(crate) fn measure(
         let named = queues.iter().enumerate().map(|(lane, queue)| {
             let mut tenants = scheduler.tenants(lane, MOST);
             for one in &mut tenants {
-                one.tenant = shown(&one.tenant, is_private).into();
+                one.tenant = shown_tenant(&one.tenant, is_private).into();
             }
             (queue.clone(), tenants)
         });
         named.collect()
     });
-}
-
-/// Whether the names of a route's tenants are shown as their hashes, because they are private.
-fn hides_tenants(route: &Route) -> bool {
-    is_private(route, route.settings.tenant.as_ref())
 }
 
 fn view(figures: TenantFigures, is_private: bool) -> TenantView {
@@ -110,15 +127,6 @@ fn view(figures: TenantFigures, is_private: bool) -> TenantView {
         parked: figures.is_parked,
         waiting: None,
         oldest_s: None,
-        tenant: shown(&figures.tenant, is_private),
-    }
-}
-
-/// Returns the name of a tenant as it is shown.
-fn shown(tenant: &str, is_private: bool) -> String {
-    if is_private && !tenant.is_empty() {
-        hash(tenant)
-    } else {
-        tenant.to_owned()
+        tenant: shown_tenant(&figures.tenant, is_private),
     }
 }

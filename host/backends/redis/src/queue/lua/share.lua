@@ -1,5 +1,5 @@
 -- Chooses the messages of a claim by the rules of its process. ARGV, after those of `claim`: 'set' if
--- these rules replace the others, else 'keep'; 1 if each group is a tenant, else 0; the place of the
+-- these rules replace the others, 'gone' if the process knows that others did, else 'keep'; 1 if each group is a tenant, else 0; the place of the
 -- priority; the usual price; for each priority the ms after which a message goes first, or ''; the
 -- number of tenants with another price, and for each its name and price; the tenants that get
 -- nothing.
@@ -210,6 +210,9 @@ share = function(most, newest, most_bytes, now)
     put_some_in_order(s, now)
     if s.order then return { ids = {}, again = true } end
   end
+  local is_own = s and s.by_group == (ARGV[10] == '1') and s.place == ARGV[11]
+  local is_plain = ARGV[10] == '0' and ARGV[11] == ''
+  if ARGV[9] == 'keep' and not (is_own or is_plain) then return { gone = true } end
   if s and not s.by_group and s.place == '' then
     forget_lanes()
     call('UNLINK', q.sharing)

@@ -114,7 +114,7 @@ impl NativeQueue {
                     self.worker.lose(&worker);
                     continue;
                 }
-                Some(ClaimAnswer::Again) | None => {
+                Some(ClaimAnswer::Again | ClaimAnswer::RulesGone) | None => {
                     return Err(item_errors::unexpected_answer(
                         self.lines.link.place(),
                         "a claim",

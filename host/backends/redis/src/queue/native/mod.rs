@@ -119,7 +119,7 @@ impl NativeQueue {
             .arg(list)
             .arg(bytes)
             .arg(largest)
-            .arg(if terms.replaces { "set" } else { "keep" });
+            .arg(terms.known.word());
         if terms.is_shared {
             call.arg(&terms.of.arguments);
         }
@@ -134,10 +134,15 @@ impl NativeQueue {
             })?;
         let claimed = wire::claimed(&answer, &self.identity.name, largest)
             .ok_or_else(|| item_errors::unexpected_answer(self.lines.link.place(), "a claim"))?;
-        self.terms.note(&terms, &claimed);
+        let is_news = self.terms.note(&terms, &claimed);
         match &claimed {
             ClaimAnswer::Stranger => self.worker.lose(&worker),
-            ClaimAnswer::Nothing(_) | ClaimAnswer::Again => {}
+            ClaimAnswer::RulesGone if is_news => tracing::warn!(
+                queue = self.identity.name,
+                "rules of tenants and priorities replaced or lost; the queue delivers without them \
+                 until a process with them starts"
+            ),
+            ClaimAnswer::Nothing(_) | ClaimAnswer::Again | ClaimAnswer::RulesGone => {}
             ClaimAnswer::Messages { messages, .. } => {
                 let receipts = messages.iter().map(|message| message.receipt.clone());
                 if !self.worker.took(&worker, &self.base, receipts) {
@@ -364,10 +369,13 @@ impl Queue for NativeQueue {
                     let drained = !more && messages.len() < ask.max;
                     return Ok(self.received(messages, (drained, overdue), taken));
                 }
-                ClaimAnswer::Again if hurry.is_cancelled() => {
+                // Without a wait, the answer says whether the queue has a message.
+                ClaimAnswer::Again
+                    if hurry.is_cancelled() || (!ask.wait.is_zero() && clock::now() >= until) =>
+                {
                     return Ok(ReceivedMessages::default());
                 }
-                ClaimAnswer::Again | ClaimAnswer::Stranger => continue,
+                ClaimAnswer::Again | ClaimAnswer::RulesGone | ClaimAnswer::Stranger => continue,
                 ClaimAnswer::Nothing(soonest) => soonest,
             };
             drop(reserved);

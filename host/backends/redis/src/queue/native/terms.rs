@@ -98,10 +98,33 @@ pub(super) struct CurrentTerms(Mutex<TermsState>);
 #[derive(Debug, Default)]
 struct TermsState {
     of: Arc<ClaimTerms>,
-    /// Whether a claim has told the server how lanes are made.
-    is_known: bool,
+    /// How far the server knows them.
+    known: RulesState,
     /// Whether the server asked for a claim by rules.
     is_asked: bool,
+}
+
+/// How far the server knows the rules of this process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum RulesState {
+    /// Not yet how lanes are made.
+    #[default]
+    New,
+    /// A claim has told it.
+    Known,
+    /// It was told, and a later claim found other rules or none.
+    Gone,
+}
+
+impl RulesState {
+    /// Returns the word for it in a claim.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::New => "set",
+            Self::Known => "keep",
+            Self::Gone => "gone",
+        }
+    }
 }
 
 /// The rules of one claim.
@@ -110,8 +133,8 @@ pub(super) struct NextTerms {
     pub(super) of: Arc<ClaimTerms>,
     /// Whether messages are chosen by rules, or put in order after there were rules.
     pub(super) is_shared: bool,
-    /// Whether these rules replace those that the server knows.
-    pub(super) replaces: bool,
+    /// How far the server knows these rules.
+    pub(super) known: RulesState,
 }
 
 impl CurrentTerms {
@@ -120,7 +143,9 @@ impl CurrentTerms {
         let mut state = self.0.lock();
         let is_known = state.of.lanes == terms.lanes;
         let may_get = !is_known || state.of.limits != terms.limits;
-        state.is_known &= is_known;
+        if !is_known {
+            state.known = RulesState::New;
+        }
         state.of = Arc::new(terms);
         may_get
     }
@@ -131,22 +156,30 @@ impl CurrentTerms {
         NextTerms {
             of: state.of.clone(),
             is_shared: state.of.changes_delivery || state.is_asked,
-            replaces: !state.is_known,
+            known: state.known,
         }
     }
 
-    /// Records the answer of a claim.
-    pub(super) fn note(&self, terms: &NextTerms, answer: &ClaimAnswer) {
+    /// Records the answer of a claim. Returns whether it is the first that says that the rules are
+    /// gone.
+    pub(super) fn note(&self, terms: &NextTerms, answer: &ClaimAnswer) -> bool {
         if matches!(answer, ClaimAnswer::Stranger) {
-            return;
+            return false;
         }
         let mut state = self.0.lock();
         state.is_asked = matches!(answer, ClaimAnswer::Again);
         // Without rules, a claim that found rules has not replaced them.
         let has_replaced = terms.is_shared || !state.is_asked;
-        if has_replaced && state.of.lanes == terms.of.lanes {
-            state.is_known = true;
+        if state.of.lanes != terms.of.lanes {
+            return false;
         }
+        let before = state.known;
+        if matches!(answer, ClaimAnswer::RulesGone) {
+            state.known = RulesState::Gone;
+        } else if has_replaced && before == RulesState::New {
+            state.known = RulesState::Known;
+        }
+        before != RulesState::Gone && state.known == RulesState::Gone
     }
 }
 
@@ -258,31 +291,40 @@ mod tests {
     fn lanes_are_declared_until_a_claim_has_told_the_server() {
         let current = CurrentTerms::default();
         let first = current.next();
-        assert!(first.replaces && !first.is_shared);
+        assert!(first.known == RulesState::New && !first.is_shared);
         // There were rules: the next claim removes them.
         current.note(&first, &ClaimAnswer::Again);
         let second = current.next();
-        assert!(second.replaces && second.is_shared);
+        assert!(second.known == RulesState::New && second.is_shared);
         current.note(&second, &ClaimAnswer::Again);
         let third = current.next();
-        assert!(!third.replaces && third.is_shared);
+        assert!(third.known == RulesState::Known && third.is_shared);
         current.note(&third, &ClaimAnswer::Nothing(None));
         let fourth = current.next();
-        assert!(!fourth.replaces && !fourth.is_shared);
+        assert!(fourth.known == RulesState::Known && !fourth.is_shared);
         current.replace(ClaimTerms::of(&sharing()));
         let fifth = current.next();
-        assert!(fifth.replaces && fifth.is_shared);
+        assert!(fifth.known == RulesState::New && fifth.is_shared);
         current.note(&fifth, &ClaimAnswer::Stranger);
-        assert!(current.next().replaces);
+        assert_eq!(current.next().known, RulesState::New);
         // The answer to a claim by other rules says nothing about these.
         current.note(&fourth, &ClaimAnswer::Nothing(None));
-        assert!(current.next().replaces);
+        assert_eq!(current.next().known, RulesState::New);
         current.note(&fifth, &ClaimAnswer::Nothing(None));
-        assert!(!current.next().replaces);
+        assert_eq!(current.next().known, RulesState::Known);
         current.replace(ClaimTerms::of(&SharingRules {
             weights: BTreeMap::new(),
             ..sharing()
         }));
-        assert!(!current.next().replaces);
+        assert_eq!(current.next().known, RulesState::Known);
+        assert!(current.note(&fifth, &ClaimAnswer::RulesGone));
+        assert!(
+            !current.note(&fifth, &ClaimAnswer::RulesGone),
+            "it is known"
+        );
+        current.note(&fifth, &ClaimAnswer::Nothing(None));
+        assert_eq!(current.next().known, RulesState::Gone);
+        current.replace(ClaimTerms::of(&SharingRules::default()));
+        assert_eq!(current.next().known, RulesState::New);
     }
 }
