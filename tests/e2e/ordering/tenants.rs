@@ -8,6 +8,7 @@ use dispatcher_core::queue::{Depth, Queue};
 use dispatcher_local::queue::LocalStore;
 use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::queues;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::service::{JobService, PostedRequest, ServiceAnswer, ServiceStep};
@@ -94,6 +95,28 @@ async fn groups_that_are_tenants_run_several_messages_at_a_time() {
     running.stop();
 }
 
+/// Handles one message at a time: the first once all are held, then the others. Returns the order
+/// of the bodies.
+async fn handled_once_all_are_held(
+    queue: &dyn Queue,
+    count: usize,
+    start: impl FnOnce(&str) -> RunningProgram,
+) -> Vec<String> {
+    let service = JobService::start(|_| ServiceStep::Hold(ServiceAnswer::new(200)));
+    let mut running = start(&service.url());
+    queues::until_depth(queue, |depth| depth.in_flight == count as u64).await;
+    service.release();
+    let requests = service.wait_for(count);
+    running.stop();
+    requests.into_iter().map(|request| request.body).collect()
+}
+
+/// How many of the first bodies after the very first are of the small tenant.
+fn small_of(bodies: &[String], first: usize) -> usize {
+    let first = bodies.iter().skip(1).take(first);
+    first.filter(|body| body.starts_with("print:small")).count()
+}
+
 #[tokio::test]
 async fn tenant_of_an_attribute_is_shared_among_what_is_held() {
     let data = folder();
@@ -102,24 +125,20 @@ async fn tenant_of_an_attribute_is_shared_among_what_is_held() {
         all.iter_mut().for_each(|one| one.group = None);
         all
     };
-    send(data.path(), &without_groups("big", 60)).await;
-    send(data.path(), &without_groups("small", 4)).await;
-    let more = [
-        "--tenant",
-        "customer",
-        "--weight",
-        "small=2",
-        "--prefetch",
-        "100",
-        "--concurrency",
-        "1",
-    ];
-    let mut running = run("verdicts", &more).sharing(&data).start();
-    running.wait_for_lines(64, printed);
-    running.stop();
-    // The first receives may bring messages of the big one alone.
-    let small = of(&running, "small", 40);
-    assert_eq!(small, 4, "{:?}", prints(&running));
+    let queue = LocalStore::open(data.path()).expect("opens");
+    let queue = queue.queue("default", None).expect("opens");
+    send_to(&queue, &without_groups("big", 60)).await;
+    send_to(&queue, &without_groups("small", 4)).await;
+    let bodies = handled_once_all_are_held(&queue, 64, |url| {
+        let sharing = ["--tenant", "customer", "--weight", "small=2"];
+        let limits = ["--prefetch", "100", "--concurrency", "1"];
+        let words = ["run", "--log-format", "json", "--forward", url];
+        Program::new([&words[..], &sharing, &limits].concat())
+            .sharing(&data)
+            .start()
+    });
+    let bodies = bodies.await;
+    assert_eq!(small_of(&bodies, 7), 4, "{bodies:?}");
 }
 
 #[tokio::test]
@@ -132,21 +151,16 @@ async fn tenants_share_what_is_held_of_an_sqs_queue() {
     let queue = queue.expect("it was just made");
     send_to(&queue, &messages("big", 80)).await;
     send_to(&queue, &messages("small", 4)).await;
-    let more = [
-        "--queues",
-        &name,
-        "--tenant",
-        "group",
-        "--prefetch",
-        "200",
-        "--concurrency",
-        "1",
-    ];
-    let mut running = run("verdicts", &more).aws(&url).start();
-    running.wait_for_lines(84, printed);
-    running.stop();
-    let small = of(&running, "small", 60);
-    assert_eq!(small, 4, "{:?}", prints(&running));
+    let bodies = handled_once_all_are_held(&queue, 84, |handler| {
+        let sharing = ["--queues", &name, "--tenant", "group"];
+        let limits = ["--prefetch", "200", "--concurrency", "1"];
+        let words = ["run", "--log-format", "json", "--forward", handler];
+        Program::new([&words[..], &sharing, &limits].concat())
+            .aws(&url)
+            .start()
+    });
+    let bodies = bodies.await;
+    assert_eq!(small_of(&bodies, 9), 4, "{bodies:?}");
 }
 
 #[tokio::test]
