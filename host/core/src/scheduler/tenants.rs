@@ -199,10 +199,10 @@ impl Tenants {
 
     /// Returns the figures of the tenants of which messages run or ran lately, without the messages
     /// that are held.
-    pub(super) fn figures(&self) -> impl Iterator<Item = TenantFigures> {
-        self.known.iter().map(|(name, known)| TenantFigures {
+    pub(super) fn figures(&self, now: BootInstant) -> impl Iterator<Item = TenantFigures> {
+        self.known.iter().map(move |(name, known)| TenantFigures {
             running: known.running,
-            per_second: known.starts.per_second(),
+            per_second: known.starts.per_second_at(now),
             ..self.figures_of(name.clone())
         })
     }
@@ -225,13 +225,13 @@ impl Tenants {
 impl<J: WaitingJob> Scheduler<J> {
     /// Returns the figures of the tenants of a queue, at most `most`: those with the most messages in
     /// this process.
-    pub fn tenants(&self, lane: usize, most: usize) -> Vec<TenantFigures> {
+    pub fn tenants(&self, lane: usize, most: usize, now: BootInstant) -> Vec<TenantFigures> {
         let lane = &self.lanes[lane];
         let Some(tenants) = &lane.tenants else {
             return Vec::new();
         };
         let mut by_name: BTreeMap<Arc<str>, TenantFigures> = tenants
-            .figures()
+            .figures(now)
             .map(|figures| (figures.tenant.clone(), figures))
             .collect();
         let limited = lane.limited.iter().flat_map(LimitedJobs::iter);
@@ -337,9 +337,21 @@ mod tests {
         assert_eq!(tenants.idle.len() + 1, tenants.known.len());
         assert!(
             tenants
-                .figures()
+                .figures(at(0))
                 .any(|one| &*one.tenant == "runs" && one.running == 1)
         );
+    }
+
+    #[test]
+    fn starts_of_the_last_second_are_shown_though_nothing_starts_any_more() {
+        let mut tenants = Tenants::new(Arc::default());
+        run(&mut tenants, "a", 1);
+        run(&mut tenants, "a", 1);
+        let shown = [0, 999, 1_000, 1_999, 2_000].map(|ms| {
+            let mut figures = tenants.figures(at(ms));
+            figures.next().map(|one| one.per_second)
+        });
+        assert_eq!(shown, [2, 2, 2, 2, 0].map(Some));
     }
 
     #[test]

@@ -75,6 +75,18 @@ impl RecentStarts {
     pub(crate) fn per_second(&self) -> u32 {
         self.now.max(self.before)
     }
+
+    /// Returns the starts of the last second even if nothing has started since.
+    pub(crate) fn per_second_at(&self, now: BootInstant) -> u32 {
+        let passed = now.since(self.second);
+        if passed < IDLE {
+            self.per_second()
+        } else if passed < 2 * IDLE {
+            self.now
+        } else {
+            0
+        }
+    }
 }
 
 impl OwnAccount {

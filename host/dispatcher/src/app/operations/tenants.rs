@@ -7,6 +7,7 @@ use super::super::live::{LiveRoute, LiveState};
 use super::depths::ABREAST;
 use super::{RunOperations, within};
 use dispatcher_config::Route;
+use dispatcher_core::clock;
 use dispatcher_core::job::Job;
 use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::scheduler::tenants::TenantFigures;
@@ -50,7 +51,10 @@ impl RunOperations {
         if self.settings.routes[at].settings.tenant.is_none() {
             return Vec::new();
         }
-        self.routes[at].scheduler.lock().tenants(lane, MOST)
+        self.routes[at]
+            .scheduler
+            .lock()
+            .tenants(lane, MOST, clock::now())
     }
 
     /// Returns the busiest tenants of a queue, with what waits in the queue if it tells that soon.
@@ -106,7 +110,7 @@ pub(crate) fn measure(
     shared.routes.add_tenants(move || {
         let scheduler = scheduler.lock();
         let named = queues.iter().enumerate().map(|(lane, queue)| {
-            let mut tenants = scheduler.tenants(lane, MOST);
+            let mut tenants = scheduler.tenants(lane, MOST, clock::now());
             for one in &mut tenants {
                 one.tenant = shown_tenant(&one.tenant, is_private).into();
             }
