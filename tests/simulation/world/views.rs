@@ -160,8 +160,10 @@ impl World {
             left.map_or(BootInstant::from_boot(Duration::MAX), |left| now + left)
         };
         for &one in taken {
+            let hastens = self.hastens_at(self.deliveries[one].message, now);
             let delivery = &mut self.deliveries[one];
             delivery.reached = Some(now);
+            delivery.hastens = hastens;
             delivery.expires = expires(self.messages[delivery.message].sent);
             delivery.misled |= flavour.is_far() && now.since(delivery.renewed) > ask.visibility / 4;
             self.note_waiting(life, one, now);
