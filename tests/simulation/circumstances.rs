@@ -71,8 +71,8 @@ pub(crate) enum MetCircumstances {
     Deferred,
     /// A tenant was parked.
     TenantParked,
-    /// A message of a tenant waited while one of another started.
-    TenantWaited,
+    /// A message started before one of another tenant that came earlier.
+    TenantInTurn,
     /// A more urgent message that came later started first.
     UrgentFirst,
     /// One that had waited for too long did.
@@ -131,7 +131,7 @@ mod tests {
         MetCircumstances::PermitsCameBack,
         MetCircumstances::Deferred,
         MetCircumstances::TenantParked,
-        MetCircumstances::TenantWaited,
+        MetCircumstances::TenantInTurn,
         MetCircumstances::UrgentFirst,
         MetCircumstances::HastenedFirst,
     ];

@@ -180,6 +180,7 @@ fn sharing(scenario: &mut Scenario, rng: &mut Rng) {
         },
         priorities,
         max_wait: waits.then(|| (rng.u8(1..6), pick(rng, &[100, 1_000, 10_000]))),
+        slow_ms: pick(rng, &[0, 0, 20, 200]),
         by_lists: chance(rng, 800),
     });
     shared_sends(scenario, rng);
@@ -187,6 +188,9 @@ fn sharing(scenario: &mut Scenario, rng: &mut Rng) {
     let is_named = tenants != TenantPlan::Nowhere;
     if is_named && (scenario.fleet.is_some() || chance(rng, 200)) {
         limit_of_tenants(scenario, rng);
+    }
+    if chance(rng, 400) {
+        backlog(scenario, rng);
     }
     for _ in 0..rng.usize(0..3) {
         let process = rng.usize(0..scenario.processes);
@@ -200,7 +204,7 @@ fn sharing(scenario: &mut Scenario, rng: &mut Rng) {
 fn shared_sends(scenario: &mut Scenario, rng: &mut Rng) {
     let queues = scenario.queues.len();
     let over_ms = pick(rng, &[1, 1, 1_000, 10_000]);
-    let count = pick(rng, &[5, 10, 20, 40]);
+    let count = pick(rng, &[5, 10, 20, 40, 40]);
     let tenants = rng.u16(1..7);
     let big = pick(rng, &[0, 500, 900]);
     let has_groups = scenario.shares_groups();
@@ -221,6 +225,32 @@ fn shared_sends(scenario: &mut Scenario, rng: &mut Rng) {
         .collect();
     sends.sort_by_key(|sending| sending.at_ms);
     scenario.sends = sends;
+}
+
+/// Much is at hand for some time, so that turns show.
+fn backlog(scenario: &mut Scenario, rng: &mut Rng) {
+    scenario.queues.truncate(1);
+    let queue = &mut scenario.queues[0];
+    (queue.rate, queue.concurrency) = (None, None);
+    for sending in &mut scenario.sends {
+        sending.queue = 0;
+    }
+    for one in &mut scenario.happenings {
+        if let HappeningKind::Pause(_, queue, _) = &mut one.what {
+            *queue = 0;
+        }
+    }
+    let route = &mut scenario.route;
+    route.visibility_s = Some(60);
+    route.prefetch = 100;
+    route.batch = pick(rng, &[1, 1, 2, 5]);
+    route.concurrency = pick(rng, &[1, 2, 5]);
+    scenario.mix = Mix {
+        busy: scenario.mix.busy,
+        instant: 0,
+        longest_ms: pick(rng, &[1, 50, 300]),
+        ..Mix::default()
+    };
 }
 
 /// A limit by tenant, of which many messages wait, so that tenants are parked.

@@ -38,6 +38,8 @@ pub(crate) struct SharingPlan {
     pub priorities: bool,
     /// The time after which a message of this priority goes first, in milliseconds.
     pub max_wait: Option<(u8, u64)>,
+    /// How much longer the messages of tenant 1 take, in milliseconds.
+    pub slow_ms: u64,
     /// Lists with leases deliver by turns. The embedded queue always does, SQS never.
     pub by_lists: bool,
 }

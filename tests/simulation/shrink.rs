@@ -186,7 +186,8 @@ fn limits_weight(plan: &FleetPlan) -> usize {
 fn sharing_weight(plan: &SharingPlan) -> usize {
     let named = usize::from(plan.tenants != TenantPlan::Nowhere);
     let parts = usize::from(plan.priorities) + usize::from(plan.max_wait.is_some());
-    10 * (1 + named + parts + plan.weights.len() + usize::from(plan.by_lists))
+    let options = usize::from(plan.by_lists) + usize::from(plan.slow_ms > 0);
+    10 * (1 + named + parts + options + plan.weights.len())
 }
 
 /// Makes the limits smaller.
@@ -237,6 +238,7 @@ fn sharing_candidates(with: &mut impl FnMut(&dyn Fn(&mut Scenario))) {
     change(&|plan| plan.weights.clear());
     change(&|plan| plan.priorities = false);
     change(&|plan| plan.max_wait = None);
+    change(&|plan| plan.slow_ms = 0);
     change(&|plan| plan.by_lists = false);
 }
 

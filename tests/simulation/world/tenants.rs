@@ -1,7 +1,7 @@
 //! What must hold of tenants and priorities that share a queue: whose message starts next, what the
 //! queue is told, and the figures. The rules are said anew here and share no code with the program.
 
-use super::{World, WorldAnswer};
+use super::{SimulatedDelivery, World, WorldAnswer};
 use crate::circumstances::MetCircumstances;
 use crate::scenario::TenantPlan;
 use dispatcher_core::clock;
@@ -160,6 +160,13 @@ impl TenantTurns {
     }
 }
 
+/// Whether the process may have a delivery, and no attempt of it runs or is over.
+fn is_idle(delivery: &SimulatedDelivery) -> bool {
+    let last = delivery.tried.last().map(|trial| &trial.ended);
+    let is_held = last.is_none_or(|said| matches!(said, Some((_, WorldAnswer::Kept))));
+    is_held && delivery.reached.is_some() && delivery.told.is_none()
+}
+
 fn tenant_name(tenant: Tenant) -> String {
     tenant.map_or_else(String::new, |tenant| tenant.to_string())
 }
@@ -253,10 +260,19 @@ impl World {
                 && delivery.tried.is_empty()
                 && !starting.contains(&one)
                 && self.queue_of(one) == queue
-                && self.is_surely_held(one, now)
+                && delivery.told.is_none()
+                && self.keeps_lease(one, now)
                 && !self.is_needless(life, one)
         };
         self.open.iter().copied().filter(waits).collect()
+    }
+
+    /// Whether a process knows that it has the lease of a delivery.
+    fn keeps_lease(&self, delivery: usize, now: BootInstant) -> bool {
+        self.is_kept(delivery, now)
+            && self.is_honest(delivery)
+            && !self.deliveries[delivery].refused
+            && self.counts_on_until(delivery) > now
     }
 
     /// An attempt is about to begin: whose turn it is.
@@ -268,6 +284,7 @@ impl World {
             return;
         }
         let waiting = self.waiting_untried(life, starting, now);
+        self.note_turns(starting, &waiting, now);
         self.check_urgent(starting, &waiting, now);
         // Where groups are kept in order, a tenant whose groups are busy is passed over.
         if self.scenario.fleet.is_none() && !self.is_ordered(queue) {
@@ -275,52 +292,61 @@ impl World {
         }
     }
 
-    /// What has waited for too long goes first, then the most urgent.
+    /// Whether a delivery goes before another, whatever their tenants: what has waited for too long,
+    /// in the order in which that began if it was here then, and after that the more urgent.
+    fn goes_before(&self, one: usize, other: usize, now: BootInstant) -> bool {
+        let is_hastened = |one: usize| self.is_hastened(one, now);
+        let (first, second) = (&self.deliveries[one], &self.deliveries[other]);
+        if is_hastened(one) && is_hastened(other) {
+            first.hastens < second.hastens && first.reached <= second.reached
+        } else if is_hastened(one) || is_hastened(other) {
+            is_hastened(one)
+        } else {
+            self.priority_of(first.message) < self.priority_of(second.message)
+        }
+    }
+
     fn check_urgent(&mut self, starting: &[usize], waiting: &[usize], now: BootInstant) {
-        let rank = |one: usize| {
-            let is_hastened = self.is_hastened(one, now);
-            (
-                !is_hastened,
-                if is_hastened { 0 } else { self.line_of(one).1 },
-            )
-        };
-        let passes = |(&one, &other): (&usize, &usize)| {
-            self.keeps_turns(one, other) && rank(one) < rank(other)
-        };
         let pairs = waiting
             .iter()
-            .flat_map(|one| starting.iter().map(move |other| (one, other)));
-        let passed = pairs.clone().find(|pair| passes(*pair));
-        let of_hastened = passed.is_some_and(|(one, _)| self.is_hastened(*one, now));
-        let came = |one: usize| self.deliveries[one].reached;
-        let mut later = pairs.filter(|(one, other)| came(**one) < came(**other));
-        let first = later.find(|(one, other)| rank(**other) < rank(**one));
-        let first = first.map(|(_, other)| self.is_hastened(*other, now));
-        let of_others = waiting.iter().any(|&one| {
-            let mut starts = starting.iter();
-            starts.any(|&other| self.line_of(one).2 != self.line_of(other).2)
+            .flat_map(|one| starting.iter().map(|other| (*one, *other)));
+        let passed = pairs.into_iter().find(|(one, other)| {
+            self.keeps_turns(*one, *other) && self.goes_before(*one, *other, now)
         });
-        if of_others {
-            self.met.insert(MetCircumstances::TenantWaited);
-        }
-        if let Some((one, other)) = passed.map(|(one, other)| (*one, *other)) {
-            let rule = if of_hastened {
-                "hastened-passed"
-            } else {
-                "priority-passed"
-            };
-            let of = self.messages_of(&[one, other]);
-            self.fails(
-                rule,
-                format!("message {} waits and {} starts", of[0], of[1]),
-            );
-        }
-        if let Some(is_hastened) = first {
-            self.met.insert(if is_hastened {
-                MetCircumstances::HastenedFirst
-            } else {
-                MetCircumstances::UrgentFirst
-            });
+        let Some((one, other)) = passed else {
+            return;
+        };
+        let rule = if self.is_hastened(one, now) {
+            "hastened-passed"
+        } else {
+            "priority-passed"
+        };
+        let of = self.messages_of(&[one, other]);
+        self.fails(
+            rule,
+            format!("message {} waits and {} starts", of[0], of[1]),
+        );
+    }
+
+    /// Notes why a message starts before one that came earlier.
+    fn note_turns(&mut self, starting: &[usize], waiting: &[usize], now: BootInstant) {
+        for &one in waiting {
+            for &other in starting {
+                let came = |one: usize| self.deliveries[one].reached;
+                if came(other) <= came(one) {
+                    continue;
+                }
+                if self.line_of(one).2 != self.line_of(other).2 {
+                    self.met.insert(MetCircumstances::TenantInTurn);
+                }
+                if self.goes_before(other, one, now) {
+                    self.met.insert(if self.is_hastened(other, now) {
+                        MetCircumstances::HastenedFirst
+                    } else {
+                        MetCircumstances::UrgentFirst
+                    });
+                }
+            }
         }
     }
 
@@ -355,16 +381,11 @@ impl World {
         }
     }
 
-    /// The tenants of a queue of which a process may have lost messages that it has not tried.
+    /// The tenants of a queue of which a process may have lost messages that do not run.
     fn unsure_tenants(&self, life: usize, queue: usize, now: BootInstant) -> BTreeSet<Tenant> {
         let here = self.deliveries.iter().enumerate().filter(|(at, one)| {
-            let is_untried = one.tried.is_empty() && one.reached.is_some() && one.told.is_none();
             let is_here = one.life == life && self.queue_of(*at) == queue;
-            let is_sure = self.is_kept(*at, now)
-                && self.is_honest(*at)
-                && !one.refused
-                && self.counts_on_until(*at) > now;
-            is_here && is_untried && !is_sure
+            is_here && is_idle(one) && !self.keeps_lease(*at, now)
         });
         here.map(|(_, one)| self.tenant_of(one.message)).collect()
     }
@@ -387,6 +408,10 @@ impl World {
                 self.fails("rules-untold", why);
             }
         }
+        if !told.parked.is_empty() && !self.scenario.shares_groups() {
+            let why = format!("queue {queue} would leave out all messages");
+            self.fails("parked-for-nothing", why);
+        }
         for parked in &told.parked {
             let here = self.at_hand(life, queue, parked);
             if here < PARKED_FROM / 2 {
@@ -408,11 +433,8 @@ impl World {
     /// How many messages of a tenant a process may have that do not run.
     fn at_hand(&self, life: usize, queue: usize, tenant: &str) -> usize {
         let here = self.deliveries.iter().enumerate().filter(|(at, one)| {
-            let said = one.tried.last().map(|trial| &trial.ended);
-            let is_idle = said.is_none_or(|said| matches!(said, Some((_, WorldAnswer::Kept))));
-            let is_here = one.life == life && one.reached.is_some() && one.told.is_none();
-            is_here
-                && is_idle
+            one.life == life
+                && is_idle(one)
                 && self.queue_of(*at) == queue
                 && tenant_name(self.tenant_of(one.message)) == tenant
         });
@@ -422,6 +444,17 @@ impl World {
     fn figures(&self, life: usize, queue: usize) -> Vec<TenantFigures> {
         let scheduler = self.lives[life].scheduler.as_ref();
         scheduler.map_or_else(Vec::new, |one| one.lock().tenants(queue, usize::MAX))
+    }
+
+    /// Whether messages may be on their way back to their queue because of limits.
+    fn may_wait_too_long(&self, waiting: &[usize], now: BootInstant) -> bool {
+        let Some(fleet) = &self.scenario.fleet else {
+            return false;
+        };
+        let longest = Duration::from_secs(fleet.longest_wait_s);
+        let came = |one: usize| self.deliveries[one].reached.unwrap_or(now);
+        let is_overdue = waiting.iter().any(|&one| came(one) + longest <= now);
+        is_overdue || fleet.most_waiting < self.messages.len()
     }
 
     fn note_full(&mut self, life: usize, queue: usize, now: BootInstant) {
@@ -454,8 +487,8 @@ impl World {
         };
         let unsure: BTreeSet<String> = unsure.into_iter().map(tenant_name).collect();
         let process = &self.lives[life];
-        let is_excused =
-            process.stopping || process.was_paused[queue] || self.too_many_wait(life, queue);
+        let may_go_back = self.may_wait_too_long(&waiting, now);
+        let is_excused = process.stopping || process.was_paused[queue] || may_go_back;
         let figures = self.figures(life, queue);
         let tenants = live.iter().chain(&waiting).map(|&one| tenant_name(of(one)));
         let unknown = tenants
