@@ -475,7 +475,9 @@ impl World {
             return;
         }
         let queue = self.queue_of(starting[0]);
-        let waiting = self.waiting_untried(life, starting, now);
+        let mut waiting = self.waiting_untried(life, starting, now);
+        // What had to be extended may be lost to the process.
+        waiting.retain(|&one| self.is_surely_held(one, now));
         let unsure = self.unsure_tenants(life, queue, now);
         let live = self.attempts.values();
         let live = live.filter(|live| live.life == life && live.queue == queue);
