@@ -24,6 +24,8 @@ fn loaded(flavour: Flavour) -> Scenario {
         at_ms: 0,
         queue: 0,
         group: (flavour == Flavour::Fifo).then_some((number % 1_000) as u16),
+        tenant: None,
+        priority: None,
     };
     scenario.sends = (0..MESSAGES).map(sending).collect();
     scenario.route.concurrency = 100;

@@ -69,6 +69,14 @@ pub(crate) enum MetCircumstances {
     PermitsCameBack,
     /// A message went back because too many waited for limits.
     Deferred,
+    /// A tenant was parked.
+    TenantParked,
+    /// A message started before one of another tenant that came earlier.
+    TenantInTurn,
+    /// A more urgent message that came later started first.
+    UrgentFirst,
+    /// One that had waited for too long did.
+    HastenedFirst,
 }
 
 #[cfg(test)]
@@ -80,7 +88,7 @@ mod tests {
     /// So many seeds must be enough to meet everything once.
     const WITHIN: u64 = 4_000;
 
-    const ALL: [MetCircumstances; 41] = [
+    const ALL: [MetCircumstances; 45] = [
         MetCircumstances::LostRequest,
         MetCircumstances::LostAnswer,
         MetCircumstances::LateAnswer,
@@ -122,6 +130,10 @@ mod tests {
         MetCircumstances::LimitsAway,
         MetCircumstances::PermitsCameBack,
         MetCircumstances::Deferred,
+        MetCircumstances::TenantParked,
+        MetCircumstances::TenantInTurn,
+        MetCircumstances::UrgentFirst,
+        MetCircumstances::HastenedFirst,
     ];
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::scenario::{
     Faults, Flavour, FleetPlan, HappeningKind, LimitFaults, LimitPlan, Mix, QueuePlan, RoutePlan,
-    Scenario, SimulatedEvent, SimulatedSend, WeightPlan,
+    Scenario, SharingPlan, SimulatedEvent, SimulatedSend, TenantPlan, WeightPlan,
 };
 use fastrand::Rng;
 
@@ -35,6 +35,7 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
         route,
         processes,
         fleet: None,
+        sharing: None,
     };
     // Attempts are limited only where there is somewhere to put the dead, as the program demands.
     if !scenario.queues.iter().any(|queue| queue.dead_letters) {
@@ -67,6 +68,10 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
         limits(
             &mut scenario,
             &mut Rng::with_seed(seed ^ 0x01f1_ee70_f11f_0042),
+        );
+        sharing(
+            &mut scenario,
+            &mut Rng::with_seed(seed ^ 0x07e4_a475_5ba7_e001),
         );
     }
     scenario
@@ -137,11 +142,140 @@ fn one_limit(rng: &mut Rng) -> LimitPlan {
         concurrency: (!by_rate || chance(rng, 300)).then(|| pick(rng, &[1, 2, 3, 5, 10])),
         rate: by_rate.then_some(rate),
         keys: chance(rng, 500).then(|| rng.u16(1..4)),
+        by_tenant: false,
         weight: if chance(rng, 250) {
             WeightPlan::OfMessage
         } else {
             WeightPlan::Fixed(pick(rng, &[1, 1, 2, 3]))
         },
+    }
+}
+
+/// In one of eight scenarios tenants or priorities share the route.
+fn sharing(scenario: &mut Scenario, rng: &mut Rng) {
+    let is_fifo = |queue: &QueuePlan| queue.flavour == Flavour::Fifo;
+    let is_ordered = scenario.queues.iter().any(is_fifo) || scenario.route.group_by;
+    if is_ordered || !chance(rng, 220) {
+        return;
+    }
+    let tenants = pick(
+        rng,
+        &[
+            TenantPlan::Group,
+            TenantPlan::Group,
+            TenantPlan::Group,
+            TenantPlan::Attribute,
+            TenantPlan::Nowhere,
+        ],
+    );
+    let priorities = tenants == TenantPlan::Nowhere || chance(rng, 400);
+    let is_weighted = tenants != TenantPlan::Nowhere && chance(rng, 500);
+    let waits = priorities && chance(rng, 400);
+    scenario.sharing = Some(SharingPlan {
+        tenants,
+        weights: if is_weighted {
+            vec![pick(rng, &[1, 2, 4]), pick(rng, &[1, 3, 10])]
+        } else {
+            Vec::new()
+        },
+        priorities,
+        max_wait: waits.then(|| (rng.u8(1..6), pick(rng, &[100, 1_000, 10_000]))),
+        slow_ms: pick(rng, &[0, 0, 20, 200]),
+        by_lists: chance(rng, 800),
+    });
+    shared_sends(scenario, rng);
+    scenario.route.prefetch = pick(rng, &[0, 5, 20, 100, 100]);
+    let is_named = tenants != TenantPlan::Nowhere;
+    if is_named && (scenario.fleet.is_some() || chance(rng, 200)) {
+        limit_of_tenants(scenario, rng);
+    }
+    if chance(rng, 400) {
+        backlog(scenario, rng);
+    }
+    for _ in 0..rng.usize(0..3) {
+        let process = rng.usize(0..scenario.processes);
+        let what = HappeningKind::Weight(process, rng.u16(0..3), pick(rng, &[1, 2, 5, 20]));
+        let at = rng.usize(0..=scenario.happenings.len());
+        scenario.happenings.insert(at, happening(rng, what));
+    }
+}
+
+/// The messages of up to six tenants. Often one of them has most, and others come later.
+fn shared_sends(scenario: &mut Scenario, rng: &mut Rng) {
+    let queues = scenario.queues.len();
+    let over_ms = pick(rng, &[1, 1, 1_000, 10_000]);
+    let count = pick(rng, &[5, 10, 20, 40, 40]);
+    let tenants = rng.u16(1..7);
+    let big = pick(rng, &[0, 500, 900]);
+    let has_groups = scenario.shares_groups();
+    let mut sends: Vec<SimulatedSend> = (0..count)
+        .map(|_| {
+            let is_big = chance(rng, big);
+            let tenant = if is_big { 0 } else { rng.u16(0..tenants) };
+            let tenant = chance(rng, 950).then_some(tenant);
+            let grouped = chance(rng, 50).then(|| rng.u16(0..3));
+            SimulatedSend {
+                at_ms: if is_big { 0 } else { rng.u64(0..over_ms) },
+                queue: rng.usize(0..queues),
+                group: if has_groups { tenant } else { grouped },
+                tenant: tenant.filter(|_| !has_groups),
+                priority: chance(rng, 700).then(|| rng.u8(1..6)),
+            }
+        })
+        .collect();
+    sends.sort_by_key(|sending| sending.at_ms);
+    scenario.sends = sends;
+}
+
+/// Much is at hand for some time, so that turns show.
+fn backlog(scenario: &mut Scenario, rng: &mut Rng) {
+    scenario.queues.truncate(1);
+    let queue = &mut scenario.queues[0];
+    (queue.rate, queue.concurrency) = (None, None);
+    for sending in &mut scenario.sends {
+        sending.queue = 0;
+    }
+    for one in &mut scenario.happenings {
+        if let HappeningKind::Pause(_, queue, _) = &mut one.what {
+            *queue = 0;
+        }
+    }
+    let route = &mut scenario.route;
+    route.visibility_s = Some(60);
+    route.prefetch = 100;
+    route.batch = pick(rng, &[1, 1, 2, 5]);
+    route.concurrency = pick(rng, &[1, 2, 5]);
+    scenario.mix = Mix {
+        busy: scenario.mix.busy,
+        instant: 0,
+        longest_ms: pick(rng, &[1, 50, 300]),
+        ..Mix::default()
+    };
+}
+
+/// A limit by tenant, of which many messages wait, so that tenants are parked.
+fn limit_of_tenants(scenario: &mut Scenario, rng: &mut Rng) {
+    let mut limit = one_limit(rng);
+    limit.by_tenant = true;
+    limit.concurrency = Some(pick(rng, &[1, 1, 2, 5]));
+    match &mut scenario.fleet {
+        Some(fleet) => fleet.limits[0] = limit,
+        None => {
+            scenario.fleet = Some(FleetPlan {
+                limits: vec![limit],
+                most_waiting: 1_000,
+                longest_wait_s: 300,
+                date_ms: 0,
+                faults: LimitFaults::default(),
+            });
+        }
+    }
+    if chance(rng, 500) {
+        let template = scenario.sends[0];
+        scenario.sends.extend(vec![template; 40]);
+        scenario.sends.sort_by_key(|sending| sending.at_ms);
+        scenario.route.prefetch = 100;
+        scenario.route.concurrency = scenario.route.concurrency.max(5);
     }
 }
 
@@ -189,6 +323,8 @@ fn heads_fail(scenario: &mut Scenario, rng: &mut Rng) {
             at_ms,
             queue,
             group: Some(rng.u16(0..groups)),
+            tenant: None,
+            priority: None,
         })
         .collect();
     scenario.mix.stubborn = pick(rng, &[50, 200, 500]);
@@ -334,6 +470,8 @@ fn sends(rng: &mut Rng, queues: &[QueuePlan]) -> Vec<SimulatedSend> {
                 at_ms: rng.u64(0..over_ms),
                 queue,
                 group: grouped.then(|| rng.u16(0..groups)),
+                tenant: None,
+                priority: None,
             }
         })
         .collect();

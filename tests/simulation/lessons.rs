@@ -52,6 +52,8 @@ pub(crate) fn calm(flavour: Flavour) -> Scenario {
                 at_ms: u64::from(n) * 10,
                 queue: 0,
                 group: grouped.then_some(n % 3),
+                tenant: None,
+                priority: None,
             })
             .collect(),
         happenings: Vec::new(),
@@ -61,6 +63,7 @@ pub(crate) fn calm(flavour: Flavour) -> Scenario {
             ..Mix::default()
         },
         fleet: None,
+        sharing: None,
     }
 }
 

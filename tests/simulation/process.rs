@@ -1,10 +1,12 @@
 //! One process of the program: its real stages, with the world's queues and handlers at their ends.
 
-use crate::scenario::{Flavour, LimitPlan, QueuePlan, Scenario, WeightPlan};
+use crate::scenario::{
+    Flavour, LimitPlan, QueuePlan, Scenario, SharingPlan, TenantPlan, WeightPlan,
+};
 use crate::world::handler::Actor;
 use crate::world::limit_store::LimitStore;
 use crate::world::limits::{holder_name, key_attribute, limit_name};
-use crate::world::port::{Port, SIZE, TAG};
+use crate::world::port::{PRIORITY, Port, SIZE, TAG, TENANT};
 use crate::world::records::RecordsStore;
 use crate::world::{NONE, Sim};
 use dispatcher::app::ProcessContext;
@@ -26,6 +28,7 @@ use dispatcher_core::fleet::keeper::{Fleet, KeptLimits};
 use dispatcher_core::fleet::limit::{Limit, LimitNumbers, LimitWeight, Rate};
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::message::place::{MessageKey, MessagePlace};
+use dispatcher_core::queue::sharing::Priority;
 use dispatcher_core::queue::{Identity, Queue};
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::ready::Sequence;
@@ -90,9 +93,8 @@ fn limit((at, plan): (usize, &LimitPlan)) -> Limit {
                 .rate
                 .map(|(per_second, burst)| Rate { per_second, burst }),
         },
-        key: plan
-            .keys
-            .map(|_| MessageKey::Place(place(key_attribute(at)))),
+        key: (plan.keys.is_some() || plan.by_tenant)
+            .then(|| MessageKey::Place(place(key_attribute(at)))),
         overrides: HashMap::new(),
         weight: match plan.weight {
             WeightPlan::Fixed(weight) => LimitWeight::Fixed(weight),
@@ -162,7 +164,11 @@ impl Process {
             records: records(sim, life, &scenario),
         };
         let running = route::start(built, 0, &shared, spawner(sim.clone(), workers.clone()));
-        sim.lock().lives[life].room = Some(running.scheduler.lock().permits().clone());
+        {
+            let mut world = sim.lock();
+            world.lives[life].room = Some(running.scheduler.lock().permits().clone());
+            world.lives[life].scheduler = Some(running.scheduler.clone());
+        }
         Self {
             life,
             broken: shared.broken.clone(),
@@ -221,6 +227,14 @@ impl Process {
         let Some(at) = &mut self.running else { return };
         at.limits.attempts = attempts.min(at.route.settings.concurrency);
         sim.lock().operator_limits(self.life, at.limits.attempts);
+        at.obey();
+    }
+
+    /// An operator sets the weight of a tenant.
+    pub(crate) fn weigh(&mut self, sim: &Sim, tenant: u16, weight: u32) {
+        let Some(at) = &mut self.running else { return };
+        at.limits.weights.insert(tenant.to_string(), weight);
+        sim.lock().operator_weighs(self.life, tenant, weight);
         at.obey();
     }
 
@@ -324,6 +338,36 @@ fn identity(queue: usize, plan: &QueuePlan) -> Identity {
     }
 }
 
+fn tenant_place(plan: &SharingPlan) -> Option<MessageKey> {
+    match plan.tenants {
+        TenantPlan::Nowhere => None,
+        TenantPlan::Group => Some(MessageKey::Group),
+        TenantPlan::Attribute => Some(MessageKey::Place(MessagePlace::Attribute(TENANT.into()))),
+    }
+}
+
+fn tenant_weights(plan: &SharingPlan) -> Vec<(String, u32)> {
+    let weights = plan.weights.iter().enumerate();
+    weights
+        .map(|(tenant, weight)| (tenant.to_string(), *weight))
+        .collect()
+}
+
+fn priority_place(plan: &SharingPlan) -> Option<MessagePlace> {
+    plan.priorities
+        .then(|| MessagePlace::Attribute(PRIORITY.into()))
+}
+
+fn max_wait(plan: &SharingPlan) -> Vec<(Priority, Duration)> {
+    let waits = plan.max_wait.iter().filter(|_| plan.priorities);
+    waits
+        .filter_map(|(priority, ms)| {
+            let priority = Priority::new(u64::from(*priority))?;
+            Some((priority, Duration::from_millis(*ms)))
+        })
+        .collect()
+}
+
 /// The backend whose rules hold for a queue where they follow from its name.
 fn backend(queue: &QueuePlan) -> &'static str {
     match queue.flavour {
@@ -373,6 +417,13 @@ fn settings(scenario: &Scenario) -> Route {
             },
             group_by: plan.group_by.then(|| MessagePlace::Attribute(TAG.into())),
             idempotency: plan.remembers_s.map(Duration::from_secs),
+            tenant: scenario.sharing.as_ref().and_then(tenant_place),
+            weight: scenario
+                .sharing
+                .as_ref()
+                .map_or_else(Vec::new, tenant_weights),
+            priority: scenario.sharing.as_ref().and_then(priority_place),
+            max_wait: scenario.sharing.as_ref().map_or_else(Vec::new, max_wait),
             concurrency: plan.concurrency,
             visibility: plan.visibility_s.map(Duration::from_secs),
             poll_for: Duration::from_secs(plan.poll_for_s),

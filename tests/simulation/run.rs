@@ -128,7 +128,7 @@ async fn send(sim: Sim) {
     for sending in &scenario.sends {
         let at = BootInstant::from_boot(Duration::from_millis(sending.at_ms));
         clock::sleep_until(Some(at)).await;
-        sim.lock().send(sending.queue, sending.group);
+        sim.lock().send(*sending);
     }
 }
 
@@ -166,6 +166,7 @@ fn befall(sim: &Sim, what: HappeningKind, slots: &mut [Process], former: &mut Ve
         HappeningKind::Start(_) => {}
         HappeningKind::Pause(slot, queue, paused) => slots[slot].pause(sim, queue, paused),
         HappeningKind::Limit(slot, attempts) => slots[slot].limit(sim, attempts),
+        HappeningKind::Weight(slot, tenant, weight) => slots[slot].weigh(sim, tenant, weight),
         HappeningKind::Parted(slot, parted) => {
             let life = slots[slot].life;
             sim.lock().part(life, parted);

@@ -24,6 +24,35 @@ pub(crate) struct Scenario {
     pub mix: Mix,
     /// The limits that hold for all processes together, if there are any.
     pub fleet: Option<FleetPlan>,
+    /// How tenants and priorities share the route, if they do.
+    pub sharing: Option<SharingPlan>,
+}
+
+/// How tenants and priorities share the route.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SharingPlan {
+    pub tenants: TenantPlan,
+    /// The weight of each tenant, by its number. The others have weight 1.
+    pub weights: Vec<u32>,
+    /// Messages name a priority.
+    pub priorities: bool,
+    /// The time after which a message of this priority goes first, in milliseconds.
+    pub max_wait: Option<(u8, u64)>,
+    /// How much longer the messages of tenant 1 take, in milliseconds.
+    pub slow_ms: u64,
+    /// Lists with leases deliver by turns. The embedded queue always does, SQS never.
+    pub by_lists: bool,
+}
+
+/// Where a message names its tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TenantPlan {
+    /// Nowhere: all messages are of one tenant.
+    Nowhere,
+    /// Its group is its tenant. Groups are not kept in order then.
+    Group,
+    /// An attribute, where no queue looks.
+    Attribute,
 }
 
 /// The limits that hold for all processes together, and their store.
@@ -48,6 +77,8 @@ pub(crate) struct LimitPlan {
     pub rate: Option<(f64, u32)>,
     /// The number of keys, each with its own count; `None` if all messages count together.
     pub keys: Option<u16>,
+    /// Each tenant is a key, whatever `keys` says.
+    pub by_tenant: bool,
     pub weight: WeightPlan,
 }
 
@@ -172,6 +203,9 @@ pub(crate) struct SimulatedSend {
     pub queue: usize,
     /// Of its queue or, on a route with `group_by`, perhaps its own; see `is_tag`.
     pub group: Option<u16>,
+    /// The tenant and the priority that it names.
+    pub tenant: Option<u16>,
+    pub priority: Option<u8>,
 }
 
 /// Something that happens, so long or so many events after what happened before.
@@ -206,6 +240,8 @@ pub(crate) enum HappeningKind {
     Limit(usize, usize),
     /// A process cannot reach the store of limits, or can again.
     Parted(usize, bool),
+    /// An operator sets the weight of a tenant in a process.
+    Weight(usize, u16, u32),
 }
 
 /// How often, in a thousand, something goes wrong.
@@ -277,6 +313,24 @@ impl Scenario {
         self.route.group_by && (!own || group.is_multiple_of(2))
     }
 
+    /// Whether the groups of messages are tenants, which no queue keeps in order.
+    pub(crate) fn shares_groups(&self) -> bool {
+        let plan = self.sharing.as_ref();
+        plan.is_some_and(|plan| plan.tenants == TenantPlan::Group)
+    }
+
+    /// Whether a queue delivers by turns of tenants and priorities.
+    pub(crate) fn shares_out(&self, queue: usize) -> bool {
+        let Some(plan) = &self.sharing else {
+            return false;
+        };
+        match self.queues[queue].flavour {
+            Flavour::Local => true,
+            Flavour::Redis => plan.by_lists,
+            Flavour::Standard | Flavour::Fifo => false,
+        }
+    }
+
     /// Whether nothing at all goes wrong with calls and processes.
     pub(crate) fn is_calm(&self) -> bool {
         let rough =
@@ -293,6 +347,9 @@ impl std::fmt::Display for Scenario {
         writeln!(out, "{:?}\n{:?}\n{:?}", self.route, self.faults, self.mix)?;
         if let Some(fleet) = &self.fleet {
             writeln!(out, "{fleet:?}")?;
+        }
+        if let Some(sharing) = &self.sharing {
+            writeln!(out, "{sharing:?}")?;
         }
         for (at, queue) in self.queues.iter().enumerate() {
             writeln!(out, "  q{at} {queue:?}")?;

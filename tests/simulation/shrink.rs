@@ -2,7 +2,8 @@
 
 use crate::run::{EndedRun, run};
 use crate::scenario::{
-    Faults, FleetPlan, HappeningKind, LimitFaults, LimitPlan, Mix, Scenario, WeightPlan,
+    Faults, FleetPlan, HappeningKind, LimitFaults, LimitPlan, Mix, Scenario, SharingPlan,
+    TenantPlan, WeightPlan,
 };
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -155,7 +156,8 @@ fn weight(scenario: &Scenario) -> u64 {
     ];
     let options = options.iter().filter(|on| **on).count();
     let limits = scenario.fleet.as_ref().map_or(0, limits_weight);
-    let settings = route.batch + route.concurrency + 10 * options + limits;
+    let sharing = scenario.sharing.as_ref().map_or(0, sharing_weight);
+    let settings = route.batch + route.concurrency + 10 * options + limits + sharing;
     (scenario.sends.len() * 10 + scenario.happenings.len() * 20 + some * 5) as u64
         + (scenario.processes * 30 + scenario.queues.len() * 30 + settings) as u64
 }
@@ -173,11 +175,19 @@ fn limits_weight(plan: &FleetPlan) -> usize {
     let of_one = |limit: &LimitPlan| {
         let parts = usize::from(limit.concurrency.is_some()) + usize::from(limit.rate.is_some());
         let is_light = limit.weight == WeightPlan::Fixed(1);
-        10 * (parts + usize::from(limit.keys.is_some()) + usize::from(!is_light))
+        let is_keyed = limit.keys.is_some() || limit.by_tenant;
+        10 * (parts + usize::from(is_keyed) + usize::from(!is_light))
     };
     let limits: usize = plan.limits.iter().map(of_one).sum();
     let defers = plan.most_waiting < MANY_WAITING || plan.longest_wait_s < LONG_WAIT_S;
     limits + 5 * faults + 10 * usize::from(defers) + usize::from(plan.date_ms != 0)
+}
+
+fn sharing_weight(plan: &SharingPlan) -> usize {
+    let named = usize::from(plan.tenants != TenantPlan::Nowhere);
+    let parts = usize::from(plan.priorities) + usize::from(plan.max_wait.is_some());
+    let options = usize::from(plan.by_lists) + usize::from(plan.slow_ms > 0);
+    10 * (1 + named + parts + options + plan.weights.len())
 }
 
 /// Makes the limits smaller.
@@ -210,8 +220,26 @@ fn limits_candidates(from: &Scenario, with: &mut impl FnMut(&dyn Fn(&mut Scenari
             change(&|plan| plan.limits[at].rate = None);
         }
         change(&|plan| plan.limits[at].keys = None);
+        change(&|plan| plan.limits[at].by_tenant = false);
         change(&|plan| plan.limits[at].weight = WeightPlan::Fixed(1));
     }
+}
+
+/// Lets less share the route.
+fn sharing_candidates(with: &mut impl FnMut(&dyn Fn(&mut Scenario))) {
+    let mut change = |change: &dyn Fn(&mut SharingPlan)| {
+        with(&|one| {
+            if let Some(plan) = &mut one.sharing {
+                change(plan);
+            }
+        });
+    };
+    change(&|plan| plan.tenants = TenantPlan::Nowhere);
+    change(&|plan| plan.weights.clear());
+    change(&|plan| plan.priorities = false);
+    change(&|plan| plan.max_wait = None);
+    change(&|plan| plan.slow_ms = 0);
+    change(&|plan| plan.by_lists = false);
 }
 
 fn candidates(from: &Scenario) -> Vec<Scenario> {
@@ -242,6 +270,10 @@ fn candidates(from: &Scenario) -> Vec<Scenario> {
         });
     }
     with(&|one| one.fleet = None);
+    with(&|one| one.sharing = None);
+    if from.sharing.is_some() {
+        sharing_candidates(&mut with);
+    }
     limits_candidates(from, &mut with);
     with(&|one| one.faults = Faults::default());
     with(&|one| {
@@ -279,13 +311,16 @@ fn candidates(from: &Scenario) -> Vec<Scenario> {
 
 /// Whether something happens to one of the first `processes`, or to none.
 fn is_of(what: HappeningKind, processes: usize) -> bool {
-    use HappeningKind::{Closed, Crash, Date, Faults, Limit, Parted, Pause, Start, Stop, Suspend};
+    use HappeningKind::{
+        Closed, Crash, Date, Faults, Limit, Parted, Pause, Start, Stop, Suspend, Weight,
+    };
     match what {
         Crash(one)
         | Stop(one, _)
         | Start(one)
         | Pause(one, _, _)
         | Limit(one, _)
+        | Weight(one, _, _)
         | Parted(one, _) => one < processes,
         Suspend(_) | Date(_) | Faults(_) | Closed(_) => true,
     }

@@ -49,11 +49,11 @@ impl World {
         };
         let waiting: Vec<usize> = self.open.iter().copied().filter(|&at| waits(at)).collect();
         let first = waiting.iter().any(|&one| sent(one) < oldest);
-        // Of those that need the same of the fleet's limits.
+        // Of those that need the same of the fleet's limits, and of one tenant.
         let passes = |one: usize| {
             let same = starting
                 .iter()
-                .filter(|&&other| alone(other) && self.needs_the_same(one, other));
+                .filter(|&&other| alone(other) && self.keeps_order(one, other));
             let oldest = same.map(|&other| sent(other)).min();
             oldest.is_some_and(|oldest| oldest < sent(one))
         };

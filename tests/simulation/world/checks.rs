@@ -94,6 +94,7 @@ impl World {
     pub(crate) fn check_stopped(&mut self, life: usize) {
         let now = clock::now();
         self.check_permits_left(life);
+        self.check_no_tenants(life);
         for number in 0..self.deliveries.len() {
             let one = &self.deliveries[number];
             let clean = !self.troubled && self.trouble_changed <= one.handed;

@@ -41,6 +41,13 @@ impl World {
         rng.u32(0..1_000) < self.scenario.mix.stubborn
     }
 
+    /// How much longer the messages of its tenant take.
+    fn slowness(&self, message: usize) -> Duration {
+        let plan = self.scenario.sharing.as_ref();
+        let slow = plan.filter(|_| self.tenant_of(message) == Some(1));
+        Duration::from_millis(slow.map_or(0, |plan| plan.slow_ms))
+    }
+
     /// What the handler makes of this try of a message.
     fn act(&self, message: usize) -> Act {
         let mix = self.scenario.mix;
@@ -73,7 +80,7 @@ impl World {
             roll(mix.slow),
             roll(mix.instant),
         );
-        let wait = Duration::from_millis(rng.u64(0..=mix.longest_ms));
+        let wait = Duration::from_millis(rng.u64(0..=mix.longest_ms)) + self.slowness(message);
         let visibility = self
             .scenario
             .visibility_s(self.messages[message].queue)

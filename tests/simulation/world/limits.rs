@@ -61,11 +61,6 @@ pub(crate) fn size(message: usize) -> u32 {
     1 + u32::try_from(message / 2 % 3).unwrap_or_default()
 }
 
-/// The key that a message names for a limit, among so many.
-fn key(message: usize, keys: u16) -> u16 {
-    u16::try_from(message % usize::from(keys)).unwrap_or_default()
-}
-
 /// The attribute in which a message says its key under a limit.
 pub(crate) fn key_attribute(limit: usize) -> String {
     format!("key{limit}")
@@ -90,6 +85,15 @@ pub(crate) fn limit_name(limit: usize) -> String {
 }
 
 impl World {
+    /// The key that a message names for a limit.
+    fn key(&self, plan: &LimitPlan, message: usize) -> Option<u16> {
+        if plan.by_tenant {
+            return Some(self.tenant_of(message).map_or(0, |tenant| tenant + 1));
+        }
+        let keys = plan.keys?;
+        Some(u16::try_from(message % usize::from(keys)).unwrap_or_default())
+    }
+
     fn limit_plans(&self) -> &[LimitPlan] {
         let plan = self.scenario.fleet.as_ref();
         plan.map_or(&[], |plan| plan.limits.as_slice())
@@ -99,10 +103,7 @@ impl World {
     fn needs(&self, message: usize) -> Vec<(LimitAccount, u32)> {
         let plans = self.limit_plans().iter().enumerate();
         plans
-            .map(|(limit, plan)| {
-                let key = plan.keys.map(|keys| key(message, keys));
-                ((limit, key), plan.weight(message))
-            })
+            .map(|(limit, plan)| ((limit, self.key(plan, message)), plan.weight(message)))
             .collect()
     }
 
@@ -110,7 +111,7 @@ impl World {
     pub(crate) fn keys(&self, message: usize) -> Vec<(usize, u16)> {
         let plans = self.limit_plans().iter().enumerate();
         plans
-            .filter_map(|(limit, plan)| Some((limit, key(message, plan.keys?))))
+            .filter_map(|(limit, plan)| Some((limit, self.key(plan, message)?)))
             .collect()
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod receives;
 pub(crate) mod records;
 pub(crate) mod server;
 pub(crate) mod starts;
+pub(crate) mod tenants;
 pub(crate) mod turns;
 pub(crate) mod views;
 
@@ -21,15 +22,18 @@ use crate::circumstances::MetCircumstances;
 use crate::scenario::{Flavour, Scenario};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
+use dispatcher_core::job::Job;
 use dispatcher_core::scheduler::permits::Permits;
+use dispatcher_core::scheduler::shared::SharedScheduler;
 pub(crate) use events::{Broken, Calls, Event};
 use fastrand::Rng;
 use limits::Limits;
-use receives::KnownReceive;
+use receives::{GivenMessages, KnownReceive};
 use records::ArrivingMessages;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tenants::TenantTurns;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use views::{RequestedReceive, View};
@@ -79,6 +83,8 @@ pub(crate) struct World {
     pub told: BTreeMap<u64, KnownReceive>,
     /// Of limits that hold for all processes together.
     pub limits: Limits,
+    /// What each queue has given the tenants that share it.
+    pub given: GivenMessages,
     /// What the store knows as done, and until when: it outlives every process.
     pub records: BTreeMap<usize, Timestamp>,
     pub trace: Vec<Event>,
@@ -100,6 +106,9 @@ pub(crate) struct QueuedMessage {
     pub group: Option<u16>,
     /// In itself, for routes with `group_by`.
     pub tag: Option<u16>,
+    /// The tenant and the priority that it names.
+    pub tenant: Option<u16>,
+    pub priority: Option<u8>,
     pub sent: Timestamp,
     pub visible: BootInstant,
     /// The newest delivery, whose receipt counts.
@@ -149,6 +158,8 @@ pub(crate) struct SimulatedDelivery {
     pub reached: Option<BootInstant>,
     /// From then on it is too old to be started.
     pub expires: BootInstant,
+    /// From then on it goes before others.
+    pub hastens: BootInstant,
     /// The store said that it was done.
     pub known: bool,
     /// In order; the last speaks.
@@ -224,6 +235,8 @@ pub(crate) struct Life {
     pub patient_until: BootInstant,
     pub views: Vec<View>,
     pub room: Option<Permits>,
+    pub scheduler: Option<Arc<SharedScheduler<Job>>>,
+    pub turns: TenantTurns,
     /// What it was done with, and when.
     pub done: BTreeMap<usize, BootInstant>,
     /// What it asked for under an id.
@@ -282,6 +295,7 @@ impl World {
             ids: 0,
             told: BTreeMap::new(),
             limits: Limits::default(),
+            given: GivenMessages::default(),
             records: BTreeMap::new(),
             trace: Vec::new(),
             broken: Vec::new(),
@@ -306,6 +320,8 @@ impl World {
             patient_until: BootInstant::from_boot(Duration::MAX),
             views: vec![view; queues],
             room: None,
+            scheduler: None,
+            turns: TenantTurns::default(),
             done: BTreeMap::new(),
             asked: BTreeMap::new(),
             dead_lettered: BTreeSet::new(),
@@ -410,7 +426,7 @@ impl World {
     }
 
     pub(crate) fn is_ordered(&self, queue: usize) -> bool {
-        self.flavour(queue).orders_groups()
+        self.flavour(queue).orders_groups() && !self.scenario.shares_groups()
     }
 
     /// So often in a thousand, while faults are on; noted if so.

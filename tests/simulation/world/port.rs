@@ -9,11 +9,13 @@ use crate::circumstances::MetCircumstances;
 use crate::scenario::Flavour;
 use dispatcher_core::clock;
 use dispatcher_core::message::{Attribute, Message, Outcome, OutgoingMessage, Receipt};
+use dispatcher_core::queue::sharing::SharingRules;
 use dispatcher_core::queue::{
     Ask, Depth, ErrorKind, Identity, ItemError, Queue, QueueError, QueueFacts, ReceivedMessages,
 };
 use dispatcher_sqs::queue::attempts::LostReceives;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +30,10 @@ pub(crate) const TAG: &str = "customer";
 
 /// The attribute in which a message says how much it takes of limits.
 pub(crate) const SIZE: &str = "size";
+
+/// The attributes in which a message says its tenant and its priority.
+pub(crate) const TENANT: &str = "tenant";
+pub(crate) const PRIORITY: &str = "priority";
 
 /// One queue as one process has opened it.
 pub(crate) struct Port {
@@ -133,6 +139,10 @@ impl Port {
             .map(|tag| Attribute::text(TAG, format!("t{tag}")));
         let keys = world.keys(one.message).into_iter();
         let keys = keys.map(|(limit, key)| Attribute::text(key_attribute(limit), key.to_string()));
+        let tenant = stored.tenant.map(|tenant| (TENANT, tenant.to_string()));
+        let priority = stored.priority.map(|number| (PRIORITY, number.to_string()));
+        let turn = tenant.into_iter().chain(priority);
+        let turn = turn.map(|(name, value)| Attribute::text(name, value));
         let size = world.scenario.fleet.as_ref();
         let size = size.map(|_| Attribute::text(SIZE, limits::size(one.message).to_string()));
         Message {
@@ -146,7 +156,12 @@ impl Port {
             first_received_at: None,
             group: stored.group.map(|group| group.to_string()),
             system_attributes: Vec::new(),
-            attributes: tag.into_iter().chain(keys).chain(size).collect(),
+            attributes: tag
+                .into_iter()
+                .chain(keys)
+                .chain(size)
+                .chain(turn)
+                .collect(),
             body_md5: None,
             attributes_md5: None,
             unreadable: None,
@@ -271,6 +286,7 @@ impl Queue for Port {
         hurry: &CancellationToken,
     ) -> Result<ReceivedMessages, QueueError> {
         self.sim.lock().check_asks(self.life, self.queue);
+        self.sim.lock().check_rules(self.life, self.queue);
         self.sim
             .lock()
             .check_asks_for_few(self.life, self.queue, ask.max);
@@ -333,6 +349,10 @@ impl Queue for Port {
             taken: handed.filter(|_| !flavour.is_far()),
             ..ReceivedMessages::default()
         })
+    }
+
+    fn share_out(&self, sharing: &Arc<SharingRules>) {
+        self.sim.lock().told_rules(self.life, self.queue, sharing);
     }
 
     async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {

@@ -6,7 +6,7 @@ use crate::circumstances::MetCircumstances;
 use crate::scenario::Flavour;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A deleted message may be delivered once more within this.
@@ -38,6 +38,32 @@ pub(crate) struct KnownReceive {
     pub deliveries: Vec<usize>,
 }
 
+/// A queue, a priority, and a tenant.
+type GivenAccount = (usize, u8, Option<u16>);
+
+/// How many messages each tenant was given, divided by its weight.
+#[derive(Debug, Default)]
+pub(crate) struct GivenMessages {
+    sums: BTreeMap<GivenAccount, u64>,
+    /// What the last tenant had before, by queue and priority. A new one counts as having as much.
+    last: BTreeMap<(usize, u8), u64>,
+}
+
+impl GivenMessages {
+    fn sum(&self, account: GivenAccount) -> u64 {
+        let last = self.last.get(&(account.0, account.1));
+        let own = self.sums.get(&account);
+        own.max(last).copied().unwrap_or_default()
+    }
+
+    fn pay(&mut self, account: GivenAccount, weight: u32) {
+        let sum = self.sum(account);
+        self.last.insert((account.0, account.1), sum);
+        self.sums
+            .insert(account, sum + 1_000_000 / u64::from(weight));
+    }
+}
+
 impl World {
     /// Hands messages out; answers with their deliveries.
     pub(crate) fn take(&mut self, want: Want) -> Vec<usize> {
@@ -55,6 +81,9 @@ impl World {
             return again;
         }
         let mut chosen = self.choose(want, now);
+        if self.scenario.shares_out(want.queue) {
+            chosen = self.in_turn(chosen, want, now);
+        }
         chosen.truncate(want.max);
         let handed = chosen
             .into_iter()
@@ -124,8 +153,9 @@ impl World {
         }
         // A group gives nothing from its first message on that is hidden; the embedded queue gives one.
         let mut shut: BTreeSet<u16> = BTreeSet::new();
+        let shares_groups = self.scenario.shares_groups();
         here.retain(|&at| {
-            let group = self.messages[at].group;
+            let group = self.messages[at].group.filter(|_| !shares_groups);
             let open = !hidden(self, at) && group.is_none_or(|group| !shut.contains(&group));
             if !open || flavour == Flavour::Local {
                 shut.extend(group);
@@ -140,6 +170,39 @@ impl World {
         }
         here.truncate(free);
         here
+    }
+
+    /// Puts messages in the order of a queue that shares out: first those that have waited for too
+    /// long, then those of the most urgent priority, of the tenant that was given least for its weight.
+    fn in_turn(&mut self, mut here: Vec<usize>, want: Want, now: BootInstant) -> Vec<usize> {
+        let rules = self.lives[want.life].turns.rules(want.queue);
+        let by_group = self.scenario.shares_groups();
+        let tenant = |world: &Self, at: usize| world.tenant_of(at).filter(|_| by_group);
+        here.retain(|&at| !rules.is_parked(tenant(self, at)));
+        let overdue = |world: &Self, at: usize| {
+            let wait = world.longest_wait(at)?;
+            Some(world.messages[at].visible + wait).filter(|at| *at <= now)
+        };
+        let mut chosen: Vec<usize> = here.clone();
+        chosen.retain(|&at| overdue(self, at).is_some());
+        chosen.sort_by_key(|&at| overdue(self, at));
+        here.retain(|at| !chosen.contains(at));
+        while chosen.len() < want.max && !here.is_empty() {
+            let account =
+                |world: &Self, at: usize| (want.queue, world.priority_of(at), tenant(world, at));
+            let turn = |&at: &usize| {
+                (
+                    self.priority_of(here[at]),
+                    self.given.sum(account(self, here[at])),
+                )
+            };
+            let next = (0..here.len()).min_by_key(turn).unwrap_or_default();
+            let message = here.remove(next);
+            let weight = rules.weight(tenant(self, message));
+            self.given.pay(account(self, message), weight);
+            chosen.push(message);
+        }
+        chosen
     }
 
     /// Whether SQS refuses a short poll, since too much is in flight.
@@ -230,6 +293,7 @@ impl World {
             misled: false,
             reached: None,
             expires: BootInstant::from_boot(Duration::MAX),
+            hastens: BootInstant::from_boot(Duration::MAX),
             known: false,
             tried: Vec::new(),
             told: None,

@@ -4,7 +4,7 @@
 
 use super::{Gone, NONE, QueuedMessage, SimulatedDelivery, World};
 use crate::circumstances::MetCircumstances;
-use crate::scenario::Flavour;
+use crate::scenario::{Flavour, SimulatedSend};
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::message::Outcome;
@@ -16,13 +16,16 @@ const NEAR: Duration = Duration::from_secs(60);
 
 impl World {
     /// A message is sent.
-    pub(crate) fn send(&mut self, queue: usize, group: Option<u16>) {
+    pub(crate) fn send(&mut self, sending: SimulatedSend) {
+        let SimulatedSend { queue, group, .. } = sending;
         let now = clock::now();
         let is_tag = |group: &u16| self.scenario.is_tag(queue, *group);
         self.messages.push(QueuedMessage {
             queue,
             group: group.filter(|group| !is_tag(group)),
             tag: group.filter(is_tag),
+            tenant: sending.tenant,
+            priority: sending.priority,
             sent: clock::wall_clock_now(),
             visible: now,
             latest: None,

@@ -39,6 +39,7 @@ impl World {
         self.check_turns(life, queue, deliveries, lost, now);
         self.check_idle_limits(life, deliveries, now);
         self.check_pause(life, queue, deliveries, now);
+        self.check_sharing(life, deliveries, now);
         if self.scenario.route.newest_first {
             self.check_newest(life, queue, deliveries, now)
         } else {
@@ -60,6 +61,7 @@ impl World {
         self.attempts.insert(self.attempted, live);
         self.check_limits(life, queue, deliveries.len(), now);
         self.check_fleet(life, &self.messages_of(deliveries), now);
+        self.check_figures(life, deliveries, now);
         self.attempted
     }
 
@@ -276,10 +278,10 @@ impl World {
             self.deliveries[one].reached.filter(|_| fresh)
         };
         let overtaken = self.open.iter().copied().find(|&one| {
-            // What needs others of the fleet's limits may start before.
+            // What needs others of the fleet's limits may start before, and so may other tenants.
             let same = starting
                 .iter()
-                .filter(|&&other| self.needs_the_same(one, other));
+                .filter(|&&other| self.keeps_order(one, other));
             let latest = same.filter_map(came).max();
             let before = self.deliveries[one]
                 .reached

@@ -5,7 +5,7 @@ use super::{Life, SimulatedDelivery, Trial, World, WorldAnswer};
 use crate::circumstances::MetCircumstances;
 use crate::scenario::Flavour;
 use dispatcher_core::clock;
-use dispatcher_core::clock::{BootInstant, Timestamp};
+use dispatcher_core::clock::BootInstant;
 use std::time::Duration;
 
 /// An id whose answer was lost is to be used again within this.
@@ -142,6 +142,21 @@ impl World {
         view.since = now;
     }
 
+    /// A process has a delivery, and works out its age.
+    fn arrives(&mut self, delivery: usize, now: BootInstant, visibility: Duration) {
+        let message = self.deliveries[delivery].message;
+        let is_far = self.flavour(self.messages[message].queue).is_far();
+        let hastens = self.hastens_at(message, now);
+        let (age, today) = (self.scenario.route.max_age_ms, clock::wall_clock_now());
+        let sent = self.messages[message].sent;
+        let left = age.map(|age| (sent + Duration::from_millis(age)).since(today));
+        let one = &mut self.deliveries[delivery];
+        one.reached = Some(now);
+        one.hastens = hastens;
+        one.expires = left.map_or(BootInstant::from_boot(Duration::MAX), |left| now + left);
+        one.misled |= is_far && now.since(one.renewed) > visibility / 4;
+    }
+
     /// What a process is told by an answer.
     pub(crate) fn reached(
         &mut self,
@@ -154,16 +169,8 @@ impl World {
         let now = clock::now();
         self.note("receives", life, queue, self.messages_of(taken));
         let flavour = self.flavour(queue);
-        let (age, today) = (self.scenario.route.max_age_ms, clock::wall_clock_now());
-        let expires = |sent: Timestamp| {
-            let left = age.map(|age| (sent + Duration::from_millis(age)).since(today));
-            left.map_or(BootInstant::from_boot(Duration::MAX), |left| now + left)
-        };
         for &one in taken {
-            let delivery = &mut self.deliveries[one];
-            delivery.reached = Some(now);
-            delivery.expires = expires(self.messages[delivery.message].sent);
-            delivery.misled |= flavour.is_far() && now.since(delivery.renewed) > ask.visibility / 4;
+            self.arrives(one, now, ask.visibility);
             self.note_waiting(life, one, now);
         }
         // What is told again says nothing of what else there is by now.
