@@ -443,7 +443,9 @@ impl World {
 
     fn figures(&self, life: usize, queue: usize) -> Vec<TenantFigures> {
         let scheduler = self.lives[life].scheduler.as_ref();
-        scheduler.map_or_else(Vec::new, |one| one.lock().tenants(queue, usize::MAX))
+        scheduler.map_or_else(Vec::new, |one| {
+            one.lock().tenants(queue, usize::MAX, clock::now())
+        })
     }
 
     /// Whether messages may be on their way back to their queue because of limits.
