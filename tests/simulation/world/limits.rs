@@ -139,6 +139,10 @@ impl World {
             return 0;
         };
         let lanes = 0..self.scenario.queues.len();
+        if self.suspended.is_some() {
+            // The process may not know yet that it has lost what waits.
+            return lanes.len() * plan.most_waiting;
+        }
         let of = |lane: usize| {
             let waits = here.iter().filter(|&&one| {
                 let idle = !self.attempts.values().any(|live| live.is_on(one));

@@ -193,7 +193,8 @@ impl World {
         most += plan.prefetch;
         // What is held ahead for a lower queue takes no place from a higher one.
         if plan.prefetch > 0 && !self.scenario.weighted {
-            most += plan.concurrency * plan.batch;
+            let higher = (self.scenario.queues.len() - 1).max(1);
+            most += higher * plan.concurrency * plan.batch;
         }
         if plan.group_by {
             most += (plan.concurrency * plan.batch).max(LEAST_ASIDE);
