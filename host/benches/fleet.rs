@@ -168,6 +168,7 @@ fn throughput(runtime: &Runtime) {
                     concurrency: 64,
                     limits,
                     names,
+                    route: "",
                     store: &format!("{backend}:"),
                     redis,
                 };
