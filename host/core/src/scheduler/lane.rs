@@ -271,10 +271,17 @@ impl<J: WaitingJob> Lane<J> {
         // Of one turn, those that wait for limits are the oldest.
         let oldest_first = self.rules.sequence == Sequence::Fifo;
         while jobs.len() < most {
-            let next = self.ready.next_place().filter(|_| is_startable);
-            let is_next =
-                |place| next.is_none_or(|next| place < next || (place == next && oldest_first));
-            if let Some(job) = limited.next(is_next, self.ready.tenant_turns(), now) {
+            let next = if is_startable {
+                self.ready.next_place()
+            } else {
+                None
+            };
+            let waited = limited.next(
+                |place| next.is_none_or(|next| place < next || (place == next && oldest_first)),
+                self.ready.tenant_turns(),
+                now,
+            );
+            if let Some(job) = waited {
                 jobs.push(job);
                 continue;
             }

@@ -131,16 +131,14 @@ impl Tenants {
 
     /// Records that a message of a tenant no longer runs.
     pub(super) fn ends(&mut self, tenant: &str) {
-        let Some((name, _)) = self.known.get_key_value(tenant) else {
-            return;
-        };
-        let name = name.clone();
         let Some(known) = self.known.get_mut(tenant) else {
             return;
         };
         known.running = known.running.saturating_sub(1);
         if known.running == 0 {
-            self.idle.insert((known.used, name));
+            let used = known.used;
+            let name = self.known.get_key_value(tenant);
+            self.idle.extend(name.map(|(name, _)| (used, name.clone())));
         }
         while self.known.len() > MOST_KNOWN
             && let Some((_, unused)) = self.idle.pop_first()

@@ -364,17 +364,16 @@ impl<J: WaitingJob> LimitedJobs<J> {
             return 0;
         }
         let keeps_groups = self.keeps_groups;
-        let is_due = |job: &J| hastens(job, keeps_groups).is_some_and(|at| at <= now);
         let due = self.take_out(turns.as_deref_mut(), |number, line| {
             if number == HASTENED {
                 Vec::new()
             } else {
-                line.extract(is_due)
+                line.extract(|job| hastens(job, keeps_groups).is_some_and(|at| at <= now))
             }
         });
         let others = self.turns.range(HASTENED + 1..);
-        let others = others.flat_map(|(_, turn)| turn.lines.values());
-        let left = others.flat_map(|line| line.iter().map(|entry| &entry.job));
+        let lines = others.flat_map(|(_, turn)| turn.lines.values());
+        let left = lines.flat_map(|line| line.iter().map(|entry| &entry.job));
         self.hastens = left.filter_map(|job| hastens(job, keeps_groups)).min();
         let count = due.len();
         for job in due {

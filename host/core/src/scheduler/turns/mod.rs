@@ -14,7 +14,7 @@ pub(super) const HASTENED: TurnNumber = 0;
 /// The most tenants without jobs that are remembered.
 const MOST_IDLE: usize = 1_000;
 
-/// What a waiting job lacks.
+/// The thing that a waiting job lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lack {
     /// A worker.
