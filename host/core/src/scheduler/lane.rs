@@ -230,9 +230,10 @@ impl<J: WaitingJob> Lane<J> {
     /// Takes the jobs of one attempt.
     pub(super) fn take(&mut self, now: BootInstant) -> Vec<J> {
         let most = self.together.min(self.may_start(now));
-        let mut hastened = self.ready.hasten(now);
+        let hastened = self.ready.hasten(now);
         if let Some(limited) = &mut self.limited {
-            hastened += limited.hasten(self.ready.tenant_turns(), now);
+            // The queue delivered them before they were due.
+            self.hastened += limited.hasten(self.ready.tenant_turns(), now);
         }
         if !self.rules.counts_overdue {
             self.hastened += hastened;

@@ -136,7 +136,7 @@ impl<J: WaitingJob> Ready<J> {
         self.waiting.tenant_turns()
     }
 
-    /// Returns the place of the next job, apart from waiting for others.
+    /// Returns the place of the next job, even if it still waits for others to share its attempt.
     pub(super) fn next_place(&self) -> Option<TurnPlace> {
         self.waiting.next_place(|job| is_free(&self.busy, job))
     }

@@ -2,7 +2,7 @@
 //! waits here, so that it delays no job that has what it needs. It keeps its turn: its tenant pays
 //! when it starts. Pure: `now` is an argument.
 
-use super::line::ReadyLine;
+use super::line::{LineEntry, ReadyLine};
 use super::ready::{Sequence, WaitingJob, hastens};
 use super::turns::{HASTENED, Lack, TurnNumber, TurnPlace, Turns};
 use crate::clock::BootInstant;
@@ -41,6 +41,14 @@ struct LimitedTurn<J> {
     rotation: VecDeque<Needs>,
 }
 
+impl<J: WaitingJob> LimitedTurn<J> {
+    fn forget_empty(&mut self) {
+        let lines = &mut self.lines;
+        lines.retain(|_, line| !line.is_empty());
+        self.rotation.retain(|needs| lines.contains_key(needs));
+    }
+}
+
 /// The jobs that wait for limits.
 #[derive(Debug)]
 pub(super) struct LimitedJobs<J> {
@@ -62,6 +70,8 @@ pub(super) struct LimitedJobs<J> {
     look: BootInstant,
     /// When the first job may go before all others; perhaps earlier, because that job may have left.
     hastens: Option<BootInstant>,
+    /// When the first job becomes too old; perhaps earlier, because that job may have left.
+    expires: Option<BootInstant>,
     /// Whether tenants share the queue.
     has_tenants: bool,
     /// The number of jobs of each tenant, and the tenants of which enough wait.
@@ -103,6 +113,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
             started: RecentStarts::default(),
             look: BootInstant::default(),
             hastens: None,
+            expires: None,
             has_tenants,
             of_tenants: HashMap::new(),
             parked: BTreeSet::new(),
@@ -219,6 +230,7 @@ impl<J: WaitingJob> LimitedJobs<J> {
             job.permitted(permit);
             return Admission::Starts(job);
         }
+        self.lacks_common = self.fleet.lacks_common(&needs, now);
         let is_full = self.count >= self.fleet.most_waiting() || self.bytes >= MOST_BYTES;
         if is_full && may_go_back(&job, self.keeps_groups) {
             return Admission::GoesBack(job, self.again(now));
@@ -268,20 +280,31 @@ impl<J: WaitingJob> LimitedJobs<J> {
             self.hastens = self.hastens.into_iter().chain(at).min();
         }
         *self.needs.entry(needs.clone()).or_default() += 1;
+        self.expires = self.expires.into_iter().chain(job.expires()).min();
+        let since = Some(now);
+        self.line(number, needs).add(LineEntry { job, since });
+    }
+
+    /// Returns the line of a turn for jobs with these needs. Jobs that go before all others go in the
+    /// order in which they began to.
+    fn line(&mut self, number: TurnNumber, needs: Needs) -> &mut ReadyLine<J> {
         let turn = self.turns.entry(number).or_insert_with(|| LimitedTurn {
             lines: HashMap::new(),
             rotation: VecDeque::new(),
         });
-        let sequence = self.sequence;
-        let line = turn.lines.entry(needs.clone()).or_insert_with(|| {
+        let sequence = if self.has_tenants && number == HASTENED {
+            Sequence::Fifo
+        } else {
+            self.sequence
+        };
+        turn.lines.entry(needs.clone()).or_insert_with(|| {
             turn.rotation.push_back(needs);
             ReadyLine::new(sequence, false, None)
-        });
-        line.arrive(vec![job], now);
+        })
     }
 
-    /// Takes the next job that has what it needs, among the turns with a place that `is_next`
-    /// chooses.
+    /// Takes the next job that has what it needs, among the first turns, up to one whose place
+    /// `is_next` does not choose.
     pub(super) fn next(
         &mut self,
         is_next: impl Fn(TurnPlace) -> bool,
@@ -364,22 +387,32 @@ impl<J: WaitingJob> LimitedJobs<J> {
             return 0;
         }
         let keeps_groups = self.keeps_groups;
-        let due = self.take_out(turns.as_deref_mut(), |number, line| {
-            if number == HASTENED {
-                Vec::new()
-            } else {
-                line.extract(|job| hastens(job, keeps_groups).is_some_and(|at| at <= now))
+        let mut due = Vec::new();
+        self.hastens = None;
+        for (number, turn) in self.turns.range_mut(HASTENED + 1..) {
+            for needs in &turn.rotation {
+                let Some(line) = turn.lines.get_mut(needs) else {
+                    continue;
+                };
+                let entries = line.extract_entries(|entry| {
+                    hastens(&entry.job, keeps_groups).is_some_and(|at| at <= now)
+                });
+                let entries = entries.into_iter();
+                due.extend(entries.map(|entry| (*number, needs.clone(), entry)));
+                let left = line.iter().map(|entry| &entry.job);
+                let left = left.filter_map(|job| hastens(job, keeps_groups));
+                self.hastens = self.hastens.into_iter().chain(left).min();
             }
-        });
-        let others = self.turns.range(HASTENED + 1..);
-        let lines = others.flat_map(|(_, turn)| turn.lines.values());
-        let left = lines.flat_map(|line| line.iter().map(|entry| &entry.job));
-        self.hastens = left.filter_map(|job| hastens(job, keeps_groups)).min();
+            turn.forget_empty();
+        }
+        self.turns.retain(|_, turn| !turn.lines.is_empty());
+        due.sort_by_key(|(_, _, entry)| entry.job.hastens());
         let count = due.len();
-        for job in due {
-            if let Some(needs) = job.needs().cloned() {
-                self.keep(needs, job, HASTENED, turns.as_deref_mut(), now);
+        for (number, needs, entry) in due {
+            if let Some(turns) = turns.as_deref_mut() {
+                turns.remove(number, Lack::Permit);
             }
+            self.line(HASTENED, needs).add(entry);
         }
         count
     }
@@ -400,26 +433,24 @@ impl<J: WaitingJob> LimitedJobs<J> {
         which: impl Fn(&J) -> bool,
         turns: Option<&mut Turns>,
     ) -> Vec<J> {
-        self.take_out(turns, |_, line| line.extract(&which))
+        self.take_out(turns, |line| line.extract(&which))
     }
 
     fn take_out(
         &mut self,
         mut turns: Option<&mut Turns>,
-        take: impl Fn(TurnNumber, &mut ReadyLine<J>) -> Vec<J>,
+        take: impl Fn(&mut ReadyLine<J>) -> Vec<J>,
     ) -> Vec<J> {
         let mut taken = Vec::new();
         for (number, turn) in &mut self.turns {
             // In the order of the rotation, so that it is the same in each simulation.
             for needs in &turn.rotation {
                 if let Some(line) = turn.lines.get_mut(needs) {
-                    let jobs = take(*number, line).into_iter();
+                    let jobs = take(line).into_iter();
                     taken.extend(jobs.map(|job| (*number, needs.clone(), job)));
                 }
             }
-            let lines = &mut turn.lines;
-            lines.retain(|_, line| !line.is_empty());
-            turn.rotation.retain(|needs| lines.contains_key(needs));
+            turn.forget_empty();
         }
         self.turns.retain(|_, turn| !turn.lines.is_empty());
         for (number, needs, job) in &taken {
@@ -428,18 +459,20 @@ impl<J: WaitingJob> LimitedJobs<J> {
         taken.into_iter().map(|(_, _, job)| job).collect()
     }
 
-    /// Returns when the first job becomes too old.
+    /// Returns when the first job becomes too old; perhaps an earlier time.
     pub(super) fn expires(&self) -> Option<BootInstant> {
-        let lines = self.turns.values().flat_map(|turn| turn.lines.values());
-        lines.filter_map(ReadyLine::expires).min()
+        self.expires
     }
 
     /// Takes out the jobs that are too old.
     pub(super) fn expired(&mut self, turns: Option<&mut Turns>, now: BootInstant) -> Vec<J> {
-        if self.expires().is_none_or(|at| at > now) {
+        if self.expires.is_none_or(|at| at > now) {
             return Vec::new();
         }
-        self.take_out(turns, |_, line| line.expired(now))
+        let out = self.take_out(turns, |line| line.expired(now));
+        let lines = self.turns.values().flat_map(|turn| turn.lines.values());
+        self.expires = lines.filter_map(ReadyLine::expires).min();
+        out
     }
 
     /// Returns when `overdue` is worth a call.
@@ -459,11 +492,12 @@ impl<J: WaitingJob> LimitedJobs<J> {
         }
         self.look = now + LOOK;
         let (longest, keeps_groups) = (self.fleet.longest_wait(), self.keeps_groups);
-        let out = self.take_out(turns, |_, line| {
-            line.extract_entries(|entry| {
+        let out = self.take_out(turns, |line| {
+            let out = line.extract_entries(|entry| {
                 let is_old = entry.since.is_some_and(|since| since + longest <= now);
                 is_old && may_go_back(&entry.job, keeps_groups)
-            })
+            });
+            out.into_iter().map(|entry| entry.job).collect()
         });
         let out = out.into_iter();
         out.map(|job| (job, self.again(now))).collect()

@@ -14,6 +14,7 @@ struct LimitedJob {
     last_chance: bool,
     permit: Option<FleetPermit>,
     tenant: &'static str,
+    hastens_ms: Option<u64>,
 }
 
 impl WaitingJob for LimitedJob {
@@ -27,6 +28,10 @@ impl WaitingJob for LimitedJob {
 
     fn tenant(&self) -> &str {
         self.tenant
+    }
+
+    fn hastens(&self) -> Option<BootInstant> {
+        self.hastens_ms.map(at)
     }
 
     fn permitted(&mut self, permit: FleetPermit) {
@@ -54,6 +59,7 @@ fn job(number: u32, key: Option<&str>) -> LimitedJob {
         last_chance: false,
         permit: None,
         tenant: "",
+        hastens_ms: None,
     }
 }
 
@@ -68,6 +74,17 @@ struct LimitedWorld {
 impl LimitedWorld {
     /// Has a limit of two for all jobs, and one of one for each key.
     fn new() -> Self {
+        let fleet = Self::process("p");
+        Self {
+            jobs: LimitedJobs::new(fleet.clone(), Sequence::Fifo, false, false),
+            turns: None,
+            fleet,
+            records: HashMap::new(),
+        }
+    }
+
+    /// A process of this name.
+    fn process(name: &str) -> Arc<Fleet> {
         let limit = |name: &str, most, key| Limit {
             name: name.to_owned(),
             numbers: LimitNumbers {
@@ -82,18 +99,18 @@ impl LimitedWorld {
         };
         let key = MessageKey::Place(MessagePlace::Attribute("k".to_owned()));
         let limits = vec![limit("all", 2, None), limit("each", 1, Some(key))];
-        let fleet = Arc::new(Fleet::new("p".to_owned(), limits, WhenAway::Closed));
-        Self {
-            jobs: LimitedJobs::new(fleet.clone(), Sequence::Fifo, false, false),
-            turns: None,
-            fleet,
-            records: HashMap::new(),
-        }
+        Arc::new(Fleet::new(name.to_owned(), limits, WhenAway::Closed))
     }
 
     /// Lets the process ask the store until it has nothing to ask at this time.
     fn ask(&mut self, now: BootInstant) {
-        while let (_, Some(request)) = self.fleet.next(now) {
+        self.ask_for(&self.fleet.clone(), now);
+        self.jobs.changed();
+    }
+
+    /// Lets a process ask the store.
+    fn ask_for(&mut self, fleet: &Arc<Fleet>, now: BootInstant) {
+        while let (_, Some(request)) = fleet.next(now) {
             let accounts = request.accounts.iter();
             let records: Vec<_> = accounts
                 .map(|account| self.records.get(&account.record).cloned())
@@ -102,9 +119,8 @@ impl LimitedWorld {
             for (account, record) in request.accounts.iter().zip(written) {
                 self.records.insert(account.record.clone(), record);
             }
-            self.fleet.answered(&grant, now);
+            fleet.answered(&grant, now);
         }
-        self.jobs.changed();
     }
 
     /// Shares the jobs among tenants.
@@ -246,4 +262,48 @@ fn tenant_of_which_enough_wait_is_parked_until_half_are_gone() {
     assert!(world.jobs.parked().is_empty());
     assert_eq!(world.extract(|_| true).len(), 15);
     assert!(world.jobs.of_tenants.is_empty());
+}
+
+#[test]
+fn queue_receives_little_once_the_store_has_refused_what_all_need() {
+    let mut world = LimitedWorld::new();
+    let other = LimitedWorld::process("q");
+    let need = job(0, None).needs;
+    assert!(world.waits(job(1, None), at(0)));
+    world.ask(at(0));
+    let _runs = world.next(at(0)).expect("one of two permits");
+    other.wait(&need, at(10));
+    world.ask_for(&other, at(10));
+    let _elsewhere = other.start(&need, at(10)).expect("the other permit");
+    assert!(world.waits(job(2, None), at(20)));
+    let fleet = world.fleet.clone();
+    world.ask_for(&fleet, at(40));
+    assert!(world.waits(job(3, None), at(50)), "it is behind the second");
+    assert_eq!(world.jobs.appetite(0), 0);
+}
+
+#[test]
+fn jobs_that_become_overdue_together_start_in_the_order_of_their_waits() {
+    let mut world = LimitedWorld::new();
+    world.share_out();
+    for (number, tenant, hastens_ms) in [(1, "a", 300), (2, "a", 200), (3, "b", 100)] {
+        let one = LimitedJob {
+            tenant,
+            hastens_ms: Some(hastens_ms),
+            ..job(number, None)
+        };
+        assert!(world.waits(one, at(0)));
+    }
+    assert_eq!(world.jobs.hasten(world.turns.as_mut(), at(99)), 0);
+    assert_eq!(world.jobs.hasten(world.turns.as_mut(), at(300)), 3);
+    assert_eq!(world.jobs.hasten(world.turns.as_mut(), at(301)), 0);
+    assert_eq!(world.jobs.iter().count(), 3);
+    let mut started = Vec::new();
+    for step in 0..3 {
+        let now = at(400 + 40 * step);
+        world.ask(now);
+        started.extend(world.next(now).map(|job| job.number));
+    }
+    assert_eq!(started, [3, 2, 1]);
+    assert!(world.jobs.of_tenants.is_empty() && world.jobs.turns.is_empty());
 }

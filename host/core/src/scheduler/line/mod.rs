@@ -185,18 +185,35 @@ impl<J: WaitingJob> ReadyLine<J> {
 
     /// Takes all jobs that `which` chooses, called in order.
     pub(super) fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
-        self.extract_entries(|entry| which(&entry.job))
+        let out = self.extract_entries(|entry| which(&entry.job));
+        out.into_iter().map(|entry| entry.job).collect()
     }
 
     /// Takes all entries that `which` chooses.
-    pub(super) fn extract_entries(&mut self, which: impl Fn(&LineEntry<J>) -> bool) -> Vec<J> {
+    pub(super) fn extract_entries(
+        &mut self,
+        which: impl Fn(&LineEntry<J>) -> bool,
+    ) -> Vec<LineEntry<J>> {
         if let Some(sorted) = &mut self.sorted {
             return sorted.take_entries(which);
         }
         let (out, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.plain).into_iter().partition(which);
         self.plain = kept;
-        out.into_iter().map(|entry| entry.job).collect()
+        out.into()
+    }
+
+    /// Adds an entry of another line.
+    pub(super) fn add(&mut self, LineEntry { job, since }: LineEntry<J>) {
+        let job = vec![job];
+        self.sort_if_needed(&job);
+        match &mut self.sorted {
+            Some(sorted) => sorted.arrive(job, since),
+            None => {
+                let entries = job.into_iter().map(|job| LineEntry { job, since });
+                self.plain.extend(entries);
+            }
+        }
     }
 
     /// Returns when the first job becomes too old.
@@ -459,11 +476,11 @@ impl<J: WaitingJob> SortedEntries<J> {
         })
     }
 
-    fn take_entries(&mut self, which: impl Fn(&LineEntry<J>) -> bool) -> Vec<J> {
+    fn take_entries(&mut self, which: impl Fn(&LineEntry<J>) -> bool) -> Vec<LineEntry<J>> {
         let chosen = self.entries.iter().filter(|(_, entry)| which(entry));
         let places: Vec<LinePosition> = chosen.map(|(place, _)| *place).collect();
-        let taken = places.into_iter().filter_map(|place| self.remove(place));
-        taken.map(|entry| entry.job).collect()
+        let taken = places.into_iter();
+        taken.filter_map(|place| self.remove(place)).collect()
     }
 
     fn expired(&mut self, now: BootInstant) -> Vec<J> {

@@ -1,5 +1,6 @@
 //! The turns of tenants in a queue: which tenant's job starts next. Each priority has its own turns.
-//! A tenant pays for each of its jobs that starts, and the one that has paid least is next. Pure.
+//! A tenant pays for each of its jobs that starts, and the one that has paid least is next. Jobs
+//! that go before all others because they have waited for long cost nothing. Pure.
 
 use crate::queue::sharing::{PRIORITIES, Priority, SharingRules};
 use std::collections::{BTreeSet, HashMap};
