@@ -397,10 +397,14 @@ impl<J: WaitingJob> LimitedJobs<J> {
                 let entries = line.extract_entries(|entry| {
                     hastens(&entry.job, keeps_groups).is_some_and(|at| at <= now)
                 });
-                let entries = entries.into_iter();
-                due.extend(entries.map(|entry| (*number, needs.clone(), entry)));
-                let left = line.iter().map(|entry| &entry.job);
-                let left = left.filter_map(|job| hastens(job, keeps_groups));
+                due.extend(
+                    entries
+                        .into_iter()
+                        .map(|entry| (*number, needs.clone(), entry)),
+                );
+                let left = line
+                    .iter()
+                    .filter_map(|entry| hastens(&entry.job, keeps_groups));
                 self.hastens = self.hastens.into_iter().chain(left).min();
             }
             turn.forget_empty();
