@@ -70,8 +70,6 @@ pub(super) struct LimitedJobs<J> {
     look: BootInstant,
     /// When the first job may go before all others; perhaps earlier, because that job may have left.
     hastens: Option<BootInstant>,
-    /// When the first job becomes too old; perhaps earlier, because that job may have left.
-    expires: Option<BootInstant>,
     /// Whether tenants share the queue.
     has_tenants: bool,
     /// The number of jobs of each tenant, and the tenants of which enough wait.
@@ -113,7 +111,6 @@ impl<J: WaitingJob> LimitedJobs<J> {
             started: RecentStarts::default(),
             look: BootInstant::default(),
             hastens: None,
-            expires: None,
             has_tenants,
             of_tenants: HashMap::new(),
             parked: BTreeSet::new(),
@@ -280,7 +277,6 @@ impl<J: WaitingJob> LimitedJobs<J> {
             self.hastens = self.hastens.into_iter().chain(at).min();
         }
         *self.needs.entry(needs.clone()).or_default() += 1;
-        self.expires = self.expires.into_iter().chain(job.expires()).min();
         let since = Some(now);
         self.line(number, needs).add(LineEntry { job, since });
     }
@@ -463,20 +459,18 @@ impl<J: WaitingJob> LimitedJobs<J> {
         taken.into_iter().map(|(_, _, job)| job).collect()
     }
 
-    /// Returns when the first job becomes too old; perhaps an earlier time.
+    /// Returns when the first job becomes too old.
     pub(super) fn expires(&self) -> Option<BootInstant> {
-        self.expires
+        let lines = self.turns.values().flat_map(|turn| turn.lines.values());
+        lines.filter_map(ReadyLine::expires).min()
     }
 
     /// Takes out the jobs that are too old.
     pub(super) fn expired(&mut self, turns: Option<&mut Turns>, now: BootInstant) -> Vec<J> {
-        if self.expires.is_none_or(|at| at > now) {
+        if self.expires().is_none_or(|at| at > now) {
             return Vec::new();
         }
-        let out = self.take_out(turns, |line| line.expired(now));
-        let lines = self.turns.values().flat_map(|turn| turn.lines.values());
-        self.expires = lines.filter_map(ReadyLine::expires).min();
-        out
+        self.take_out(turns, |line| line.expired(now))
     }
 
     /// Returns when `overdue` is worth a call.
