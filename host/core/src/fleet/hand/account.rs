@@ -51,7 +51,7 @@ pub(super) struct OwnAccount {
 }
 
 /// How much was started in the last second.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct RecentStarts {
     second: BootInstant,
     now: u32,
@@ -78,14 +78,9 @@ impl RecentStarts {
 
     /// Returns the starts of the last second even if nothing has started since.
     pub(crate) fn per_second_at(&self, now: BootInstant) -> u32 {
-        let passed = now.since(self.second);
-        if passed < IDLE {
-            self.per_second()
-        } else if passed < 2 * IDLE {
-            self.now
-        } else {
-            0
-        }
+        let mut recent = *self;
+        recent.turn(now);
+        recent.per_second()
     }
 }
 

@@ -522,4 +522,4 @@ fn may_go_back<J: WaitingJob>(job: &J, keeps_groups: bool) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

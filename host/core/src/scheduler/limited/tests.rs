@@ -63,6 +63,25 @@ fn job(number: u32, key: Option<&str>) -> LimitedJob {
     }
 }
 
+/// Lets a process ask the store of these records until it has nothing to ask at this time.
+pub(in crate::scheduler) fn ask_store(
+    fleet: &Fleet,
+    kept: &mut HashMap<String, LimitRecord>,
+    now: BootInstant,
+) {
+    while let (_, Some(request)) = fleet.next(now) {
+        let accounts = request.accounts.iter();
+        let records: Vec<_> = accounts
+            .map(|account| kept.get(&account.record).cloned())
+            .collect();
+        let (written, grant) = decide(&request, &records, 1_000);
+        for (account, record) in request.accounts.iter().zip(written) {
+            kept.insert(account.record.clone(), record);
+        }
+        fleet.answered(&grant, now);
+    }
+}
+
 /// The jobs of a queue, and the records of the store that the fleet shares.
 struct LimitedWorld {
     fleet: Arc<Fleet>,
@@ -104,23 +123,8 @@ impl LimitedWorld {
 
     /// Lets the process ask the store until it has nothing to ask at this time.
     fn ask(&mut self, now: BootInstant) {
-        self.ask_for(&self.fleet.clone(), now);
+        ask_store(&self.fleet, &mut self.records, now);
         self.jobs.changed();
-    }
-
-    /// Lets a process ask the store.
-    fn ask_for(&mut self, fleet: &Arc<Fleet>, now: BootInstant) {
-        while let (_, Some(request)) = fleet.next(now) {
-            let accounts = request.accounts.iter();
-            let records: Vec<_> = accounts
-                .map(|account| self.records.get(&account.record).cloned())
-                .collect();
-            let (written, grant) = decide(&request, &records, 1_000);
-            for (account, record) in request.accounts.iter().zip(written) {
-                self.records.insert(account.record.clone(), record);
-            }
-            fleet.answered(&grant, now);
-        }
     }
 
     /// Shares the jobs among tenants.
@@ -273,11 +277,10 @@ fn queue_receives_little_once_the_store_has_refused_what_all_need() {
     world.ask(at(0));
     let _runs = world.next(at(0)).expect("one of two permits");
     other.wait(&need, at(10));
-    world.ask_for(&other, at(10));
+    ask_store(&other, &mut world.records, at(10));
     let _elsewhere = other.start(&need, at(10)).expect("the other permit");
     assert!(world.waits(job(2, None), at(20)));
-    let fleet = world.fleet.clone();
-    world.ask_for(&fleet, at(40));
+    ask_store(&world.fleet, &mut world.records, at(40));
     assert!(world.waits(job(3, None), at(50)), "it is behind the second");
     assert_eq!(world.jobs.appetite(0), 0);
 }

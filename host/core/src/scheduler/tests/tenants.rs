@@ -3,10 +3,11 @@
 use crate::fleet::WhenAway;
 use crate::fleet::hand::Needs;
 use crate::fleet::keeper::FleetPermit;
-use crate::fleet::ledger::{LimitRecord, decide};
+use crate::fleet::ledger::LimitRecord;
 use crate::fleet::limit::{Limit, LimitNeed, LimitNumbers, LimitWeight};
 use crate::message::place::{MessageKey, MessagePlace};
 use crate::queue::sharing::Priority;
+use crate::scheduler::limited::tests::ask_store;
 use crate::scheduler::*;
 use crate::throttle::control::Signal;
 use std::collections::HashMap;
@@ -146,17 +147,7 @@ impl SharedRoute {
 
     /// Lets the process ask the store for the permits that jobs wait for.
     fn ask(&mut self, now: BootInstant) {
-        while let (_, Some(request)) = self.fleet.next(now) {
-            let accounts = request.accounts.iter();
-            let records: Vec<_> = accounts
-                .map(|account| self.records.get(&account.record).cloned())
-                .collect();
-            let (written, grant) = decide(&request, &records, 1_000);
-            for (account, record) in request.accounts.iter().zip(written) {
-                self.records.insert(account.record.clone(), record);
-            }
-            self.fleet.answered(&grant, now);
-        }
+        ask_store(&self.fleet, &mut self.records, now);
         self.scheduler.limits_changed();
     }
 
