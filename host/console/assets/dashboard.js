@@ -93,15 +93,25 @@
     }
   };
 
+  let isMissed = false;
   const load = async () => {
     const row = document.querySelector('[data-points]');
     if (!row || !window.uPlot) return;
-    const answer = await fetch(row.dataset.points);
-    if (answer.ok) draw(row, await answer.json());
+    try {
+      const answer = await fetch(row.dataset.points);
+      if (answer.ok) draw(row, await answer.json());
+    } catch {
+      isMissed = true;
+    }
   };
 
   let loaded = 0;
   const append = (point) => {
+    // The network failed when the charts were loaded, and now it works.
+    if (isMissed) {
+      isMissed = false;
+      load();
+    }
     // Points by minute come with all others.
     if (charts[0]?.seconds > 1 && point[0][0] - loaded >= charts[0].seconds) {
       [loaded] = point[0];
@@ -140,7 +150,7 @@
       const answer = await fetch(address, { signal: asked.signal }).catch(() => null);
       const isText = answer?.headers.get('content-type')?.startsWith('text/plain');
       if (answer?.status === 401) say('Your session has ended. Reload this page to sign in.');
-      else if (!answer?.ok && isText) say(await answer.text());
+      else if (!answer?.ok && isText) await answer.text().then(say, lost);
       else lost();
       asked.abort();
     };
