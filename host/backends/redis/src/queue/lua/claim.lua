@@ -4,11 +4,11 @@
 -- maximum bytes of a body: a longer one is not loaded, and its length is returned in its place;
 -- then as `share`, or 'set' in a first call without rules, else 'keep'. If there is no message now,
 -- returns the ms until one can be received, -1 for never; -2 if the worker was given up; -3 if the
--- next call, with `share`, may find some; -4 if `share` says 'keep' and the rules are gone. Otherwise returns 0, or 1 if only the bytes kept more
--- messages away, and 2 more for each overdue message; the time in ms; and lists: the ids, then for
--- each message its body, attributes, group, count, and the time of its first receive. A missing
--- value is nil. A list may be empty if no message has a value, and the last two are empty if all
--- messages are received for the first time.
+-- next call, with `share`, may find some; -4 if `share` says 'keep' and the rules are gone.
+-- Otherwise returns 0, or 1 if only the bytes kept more messages away, and 2 more for each overdue
+-- message; the time in ms; and lists: the ids, then for each message its body, attributes, group,
+-- count, and the time of its first receive. A missing value is nil. A list may be empty if no
+-- message has a value, and the last two are empty if all messages are received for the first time.
 local worker, claim = ARGV[1], ARGV[2]
 if call('SISMEMBER', q.workers, worker) == 0 then
   return { -2 }

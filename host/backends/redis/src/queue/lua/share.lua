@@ -1,8 +1,8 @@
 -- Chooses the messages of a claim by the rules of its process. ARGV, after those of `claim`: 'set' if
--- these rules replace the others, 'gone' if the process knows that others did, else 'keep'; 1 if each group is a tenant, else 0; the place of the
--- priority; the usual price; for each priority the ms after which a message goes first, or ''; the
--- number of tenants with another price, and for each its name and price; the tenants that get
--- nothing.
+-- these rules replace the others, 'gone' if the process knows that others did, else 'keep'; 1 if
+-- each group is a tenant, else 0; the place of the priority; the usual price; for each priority the
+-- ms after which a message goes first, or ''; the number of tenants with another price, and for each
+-- its name and price; the tenants that get nothing.
 local first_wait, first_price = 12, 18
 
 local function read_terms()
