@@ -68,7 +68,7 @@ impl Route {
             most_receives: None,
             sequence: Sequence::Fifo,
             sharing: None,
-            counts_overdue: false,
+            queue_shares_out: false,
         };
         let rules = Rules {
             lanes: vec![lane; lanes],

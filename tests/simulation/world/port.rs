@@ -274,8 +274,10 @@ impl Queue for Port {
     }
 
     fn facts(&self) -> QueueFacts {
+        let sim = self.sim.lock();
         QueueFacts {
-            ends_waits: self.sim.lock().flavour(self.queue).is_exact(),
+            ends_waits: sim.flavour(self.queue).is_exact(),
+            shares_out: sim.scenario.shares_out(self.queue),
             ..QueueFacts::default()
         }
     }

@@ -349,6 +349,8 @@ pub struct QueueFacts {
     /// Whether the queue can find a waiting message by its id without reading all others:
     /// `find_waiting`.
     pub finds_by_id: bool,
+    /// Whether the queue delivers by the rules that `share_out` sets.
+    pub shares_out: bool,
 }
 
 impl Default for QueueFacts {
@@ -362,6 +364,7 @@ impl Default for QueueFacts {
             limits: MessageLimits::default(),
             sends_groups_in_order: true,
             finds_by_id: false,
+            shares_out: false,
         }
     }
 }
@@ -407,11 +410,11 @@ pub trait Queue: Send + Sync + 'static {
     }
 
     /// Sets the rules by which later receives share the messages out, also those that wait already.
-    /// Cheap: a backend keeps to them from its next call on. A backend that cannot choose ignores
-    /// them.
+    /// Cheap: the queue keeps to them from its next call on, if its facts say `shares_out`.
+    /// Others ignore them.
     fn share_out(&self, _sharing: &Arc<SharingRules>) {}
 
-    /// Returns the waiting messages of these tenants, in their order; nothing on a backend that
+    /// Returns the waiting messages of these tenants, in their order; nothing on a queue that
     /// ignores `share_out`.
     async fn backlogs(&self, _tenants: &[String]) -> Result<Vec<TenantBacklog>, QueueError> {
         Ok(Vec::new())

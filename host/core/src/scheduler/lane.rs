@@ -54,9 +54,23 @@ pub struct LaneRules {
     pub sequence: Sequence,
     /// The rules by which tenants and priorities share the queue, if they do.
     pub sharing: Option<Arc<SharingRules>>,
-    /// Whether the queue delivers by priority and counts the messages that it delivers before others
-    /// because they have waited for long.
-    pub counts_overdue: bool,
+    /// Whether the queue itself delivers by those rules.
+    pub queue_shares_out: bool,
+}
+
+impl LaneRules {
+    /// Whether the queue chooses by tenant or priority at each receive.
+    pub(super) fn is_shared_at_receive(&self) -> bool {
+        let sharing = self.sharing.as_ref();
+        self.queue_shares_out && sharing.is_some_and(|rules| rules.changes_delivery())
+    }
+
+    /// Whether the queue counts the messages that it delivers before others because they have waited
+    /// for long.
+    fn counts_overdue(&self) -> bool {
+        let sharing = self.sharing.as_ref();
+        self.queue_shares_out && sharing.is_some_and(|rules| rules.priority.is_some())
+    }
 }
 
 /// The limits of a queue, in addition to the route's. They may change while it runs.
@@ -235,7 +249,7 @@ impl<J: WaitingJob> Lane<J> {
             // The queue delivered them before they were due.
             self.hastened += limited.hasten(self.ready.tenant_turns(), now);
         }
-        if !self.rules.counts_overdue {
+        if !self.rules.counts_overdue() {
             self.hastened += hastened;
         }
         let jobs = if self.limited.is_some() {

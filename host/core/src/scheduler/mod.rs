@@ -17,6 +17,8 @@ pub mod permits;
 mod plan;
 pub mod priority;
 pub mod ready;
+#[cfg(test)]
+mod sample;
 mod sending;
 pub mod shared;
 mod single_receives;

@@ -96,7 +96,11 @@ impl<J: WaitingJob> Scheduler<J> {
         }
         let full = lane.full_receive(self.permits.capacity()).min(appetite);
         let free = self.free_for(index);
-        if free > 0 && free < full && !self.is_gathered(index, free, now) {
+        if free > 0
+            && free < full
+            && (contended || !self.receives_at_once(lane))
+            && !self.is_gathered(index, free, now)
+        {
             return None;
         }
         if free > 0 && free >= full {
@@ -131,6 +135,14 @@ impl<J: WaitingJob> Scheduler<J> {
             asked: now,
             brought: 0,
         })
+    }
+
+    /// Whether a queue that no other competes with is asked for each free place at once. If it
+    /// chooses by tenant or priority, a late receive lets it choose among newer messages too. With
+    /// several messages in an attempt the places are collected, so that attempts are full.
+    fn receives_at_once(&self, lane: &Lane<J>) -> bool {
+        let starts_all = self.batch == 1 && self.prefetch == 0;
+        starts_all && lane.polls == 0 && lane.rules.is_shared_at_receive()
     }
 
     /// Returns how many messages a queue may request. In strict order, messages that are held ahead

@@ -326,7 +326,7 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> R
             Sequence::Fifo | Sequence::Lifo => Duration::MAX,
         },
         lanes: names_and_queues
-            .map(|(named, queue)| lane_rules(route, &named.name, queue.identity(), &limits.weights))
+            .map(|(named, queue)| lane_rules(route, &named.name, &**queue, &limits.weights))
             .collect(),
         weights: route
             .queues
@@ -358,9 +358,10 @@ fn is_ordered_by_queue(route: &Route, identity: &Identity) -> bool {
 fn lane_rules(
     route: &Route,
     name: &QueueName,
-    identity: &Identity,
+    queue: &dyn Queue,
     weights: &BTreeMap<String, u32>,
 ) -> LaneRules {
+    let identity = queue.identity();
     let rules = sharing(route).map(|places| places.rules(weights.clone()));
     LaneRules {
         batch: identity.batch,
@@ -375,8 +376,7 @@ fn lane_rules(
             None
         },
         sequence: route.settings.sequence,
-        counts_overdue: name.backend.facts().shares_out
-            && rules.as_ref().is_some_and(|rules| rules.priority.is_some()),
+        queue_shares_out: queue.facts().shares_out,
         sharing: rules.map(Arc::new),
     }
 }

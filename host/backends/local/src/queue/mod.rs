@@ -374,6 +374,7 @@ impl Queue for LocalQueue {
             reports_redrives: self.terms.reports,
             can_browse: true,
             finds_by_id: true,
+            shares_out: true,
             ..QueueFacts::default()
         }
     }

@@ -4,11 +4,9 @@ use super::*;
 use crate::clock::Timestamp;
 use crate::scheduler::lane::LaneRules;
 use crate::scheduler::permits::Permit;
-use crate::scheduler::ready::Sequence;
+use crate::scheduler::sample;
 use crate::scheduler::start::LONGEST_PAUSE;
-use crate::scheduler::{
-    FinishedAttempt, MessageFate, Poll, Rules, Scheduler, SchedulerLimits, Start,
-};
+use crate::scheduler::{FinishedAttempt, MessageFate, Poll, Scheduler, Start};
 use crate::throttle::control::Signal;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -130,29 +128,10 @@ fn waiting_messages_resume_when_the_failed_one_expires() {
 /// A queue that has brought these messages of one group, and an attempt at the first of them.
 fn scheduler(brought: Vec<BlockedJob>) -> (Scheduler<BlockedJob>, Start<BlockedJob>) {
     let lane = LaneRules {
-        batch: 10,
-        poll_for: Duration::from_secs(20),
-        proof_wait: Duration::from_secs(1),
-        sleep: Duration::ZERO,
         ordered_groups: true,
-        most_receives: None,
-        sequence: Sequence::Fifo,
-        sharing: None,
-        counts_overdue: false,
+        ..sample::lane()
     };
-    let mut scheduler = Scheduler::new(Rules {
-        lanes: vec![lane],
-        weights: None,
-        batch: 1,
-        horizon: Duration::from_secs(15),
-        limits: SchedulerLimits {
-            attempts: 1,
-            prefetch: 0,
-            window: Duration::ZERO,
-            lanes: Vec::new(),
-            weights: BTreeMap::new(),
-        },
-    });
+    let mut scheduler = Scheduler::new(sample::rules(vec![lane], 1));
     let mut poll: Poll = scheduler.plan(at(0)).remove(0);
     let seated = brought.into_iter().map(|job| BlockedJob {
         _seat: Some(poll.seat()),

@@ -3,12 +3,10 @@
 use super::*;
 use crate::scheduler::lane::LaneRules;
 use crate::scheduler::permits::Permit;
-use crate::scheduler::{
-    FinishedAttempt, MessageFate, Poll, Rules, Scheduler, SchedulerLimits, ready,
-};
+use crate::scheduler::sample;
+use crate::scheduler::{FinishedAttempt, MessageFate, Poll, Scheduler, SchedulerLimits};
 use crate::throttle::control::Signal;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -26,29 +24,10 @@ fn at(ms: u64) -> BootInstant {
 
 fn scheduler(lanes: usize, sleep: Duration) -> Scheduler<SeatedJob> {
     let lane = LaneRules {
-        batch: 10,
-        poll_for: Duration::from_secs(20),
-        proof_wait: Duration::from_secs(1),
         sleep,
-        ordered_groups: false,
-        most_receives: None,
-        sequence: ready::Sequence::Fifo,
-        sharing: None,
-        counts_overdue: false,
+        ..sample::lane()
     };
-    Scheduler::new(Rules {
-        lanes: vec![lane; lanes],
-        weights: None,
-        batch: 1,
-        horizon: Duration::from_secs(15),
-        limits: SchedulerLimits {
-            attempts: 3,
-            prefetch: 0,
-            window: Duration::ZERO,
-            lanes: Vec::new(),
-            weights: BTreeMap::new(),
-        },
-    })
+    Scheduler::new(sample::rules(vec![lane; lanes], 3))
 }
 
 /// A scheduler that looks only at active queues, or at all of them each time, and what it polls
@@ -112,11 +91,8 @@ impl LookingScheduler {
             }
             LaneEvent::Pause { lane, paused } => {
                 let mut limits = SchedulerLimits {
-                    attempts: 3,
-                    prefetch: 0,
-                    window: Duration::ZERO,
                     lanes: vec![Default::default(); 4],
-                    weights: BTreeMap::new(),
+                    ..sample::limits(3)
                 };
                 limits.lanes[lane].paused = paused;
                 self.scheduler.set_limits(&limits, now);

@@ -222,12 +222,13 @@ impl<J: WaitingJob> LimitedJobs<J> {
         // Others of its turn that need the same go first.
         let own = self.turns.get(&turn);
         let is_behind = own.is_some_and(|own| own.lines.contains_key(&needs));
-        if !is_behind && let Some(permit) = self.try_start(&needs, now) {
+        if is_behind || self.refused.contains(&needs) {
+            self.lacks_common = self.fleet.lacks_common(&needs, now);
+        } else if let Some(permit) = self.try_start(&needs, now) {
             pay(turns, turn);
             job.permitted(permit);
             return Admission::Starts(job);
         }
-        self.lacks_common = self.fleet.lacks_common(&needs, now);
         let is_full = self.count >= self.fleet.most_waiting() || self.bytes >= MOST_BYTES;
         if is_full && may_go_back(&job, self.keeps_groups) {
             return Admission::GoesBack(job, self.again(now));

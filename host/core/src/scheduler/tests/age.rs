@@ -54,29 +54,12 @@ struct AgeWorld {
 impl AgeWorld {
     fn new(sequence: Sequence, attempts: usize, lanes: usize) -> Self {
         let lane = LaneRules {
-            batch: 10,
-            poll_for: Duration::from_secs(20),
             proof_wait: Duration::ZERO,
-            sleep: Duration::ZERO,
             ordered_groups: true,
-            most_receives: None,
             sequence,
-            sharing: None,
-            counts_overdue: false,
+            ..sample::lane()
         };
-        let scheduler = Scheduler::new(Rules {
-            horizon: Duration::from_secs(15),
-            lanes: vec![lane; lanes],
-            weights: None,
-            batch: 1,
-            limits: SchedulerLimits {
-                prefetch: 0,
-                attempts,
-                window: Duration::ZERO,
-                lanes: Vec::new(),
-                weights: BTreeMap::new(),
-            },
-        });
+        let scheduler = Scheduler::new(sample::rules(vec![lane; lanes], attempts));
         Self {
             scheduler,
             now: 1_000,

@@ -17,29 +17,10 @@ impl WaitingJob for GroupedJob {
 
 fn scheduler(lanes: usize) -> Scheduler<GroupedJob> {
     let lane = LaneRules {
-        batch: 10,
-        poll_for: Duration::from_secs(20),
-        proof_wait: Duration::from_secs(1),
-        sleep: Duration::ZERO,
         ordered_groups: true,
-        most_receives: None,
-        sequence: ready::Sequence::Fifo,
-        sharing: None,
-        counts_overdue: false,
+        ..sample::lane()
     };
-    Scheduler::new(Rules {
-        lanes: vec![lane; lanes],
-        weights: None,
-        batch: 1,
-        horizon: Duration::from_secs(15),
-        limits: SchedulerLimits {
-            attempts: 10,
-            prefetch: 0,
-            window: Duration::ZERO,
-            lanes: Vec::new(),
-            weights: BTreeMap::new(),
-        },
-    })
+    Scheduler::new(sample::rules(vec![lane; lanes], 10))
 }
 
 fn at(ms: u64) -> BootInstant {
@@ -114,13 +95,7 @@ fn receives_side_by_side(groups: usize) -> usize {
         "s", "t",
     ];
     let mut scheduler = scheduler(1);
-    let limits = SchedulerLimits {
-        attempts: 50,
-        prefetch: 0,
-        window: Duration::ZERO,
-        lanes: Vec::new(),
-        weights: BTreeMap::new(),
-    };
+    let limits = sample::limits(50);
     scheduler.set_limits(&limits, at(0));
     let mut polls = Vec::new();
     for round in 0..40 {

@@ -1,7 +1,6 @@
 //! What came back for the last time starts first, and what cannot start is not received.
 
 use crate::scheduler::*;
-use ready::Sequence;
 
 struct ReceivedJob {
     count: u32,
@@ -28,29 +27,11 @@ const NOW: BootInstant = BootInstant::from_boot(Duration::from_secs(1_000));
 /// Two queues in strict order, whose redrive policies permit so many receives.
 fn scheduler(most_receives: u32) -> Scheduler<ReceivedJob> {
     let lane = LaneRules {
-        batch: 10,
-        poll_for: Duration::from_secs(20),
-        proof_wait: Duration::from_secs(1),
-        sleep: Duration::ZERO,
         ordered_groups: true,
         most_receives: Some(most_receives),
-        sequence: Sequence::Fifo,
-        sharing: None,
-        counts_overdue: false,
+        ..sample::lane()
     };
-    Scheduler::new(Rules {
-        lanes: vec![lane; 2],
-        weights: None,
-        batch: 1,
-        horizon: Duration::from_secs(15),
-        limits: SchedulerLimits {
-            attempts: 20,
-            prefetch: 0,
-            window: Duration::ZERO,
-            lanes: Vec::new(),
-            weights: BTreeMap::new(),
-        },
-    })
+    Scheduler::new(sample::rules(vec![lane; 2], 20))
 }
 
 /// The answer to the poll of a queue: messages that were received so often.

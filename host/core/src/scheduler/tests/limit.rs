@@ -26,29 +26,14 @@ fn scheduler(
     batch: usize,
     first: LaneLimits,
 ) -> Scheduler<LimitJob> {
-    let lane = LaneRules {
-        batch: 10,
-        poll_for: Duration::from_secs(20),
-        proof_wait: Duration::from_secs(1),
-        sleep: Duration::ZERO,
-        ordered_groups: false,
-        most_receives: None,
-        sequence: ready::Sequence::Fifo,
-        sharing: None,
-        counts_overdue: false,
-    };
+    let lane = sample::lane();
     Scheduler::new(Rules {
-        lanes: vec![lane; lanes],
-        weights: None,
-        batch,
-        horizon: Duration::from_secs(15),
         limits: SchedulerLimits {
-            attempts,
-            prefetch: 0,
-            window: Duration::ZERO,
             lanes: vec![first],
-            weights: BTreeMap::new(),
+            ..sample::limits(attempts)
         },
+        batch,
+        ..sample::rules(vec![lane; lanes], attempts)
     })
 }
 
@@ -111,11 +96,8 @@ fn end(
 fn batch_window_collects_until_the_clock_or_a_full_batch_ends_it() {
     let mut scheduler = scheduler(1, 2, 10, LaneLimits::default());
     let mut limits = SchedulerLimits {
-        attempts: 2,
-        prefetch: 0,
         window: Duration::from_secs(3),
-        lanes: Vec::new(),
-        weights: BTreeMap::new(),
+        ..sample::limits(2)
     };
     scheduler.set_limits(&limits, at(0));
     assert_eq!(answer(&mut scheduler, at(0), |_| true), 2);
@@ -352,14 +334,12 @@ fn lesson_16_parallel_receives_are_avoided_when_they_would_share_messages() {
 /// Limits with the first queue paused or not.
 fn paused(first: bool) -> SchedulerLimits {
     SchedulerLimits {
-        attempts: 4,
         prefetch: 4,
-        window: Duration::ZERO,
         lanes: vec![LaneLimits {
             paused: first,
             ..LaneLimits::default()
         }],
-        weights: BTreeMap::new(),
+        ..sample::limits(4)
     }
 }
 
@@ -422,23 +402,10 @@ fn what_a_poll_under_way_brings_to_a_paused_queue_goes_back_unless_it_is_its_las
             !self.is_last
         }
     }
-    let rules = LaneRules {
-        batch: 10,
-        poll_for: Duration::from_secs(20),
-        proof_wait: Duration::from_secs(1),
-        sleep: Duration::ZERO,
-        ordered_groups: false,
-        most_receives: None,
-        sequence: ready::Sequence::Fifo,
-        sharing: None,
-        counts_overdue: false,
-    };
+    let rules = sample::lane();
     let mut scheduler = Scheduler::new(Rules {
-        lanes: vec![rules],
-        weights: None,
-        batch: 1,
-        horizon: Duration::from_secs(15),
         limits: paused(false),
+        ..sample::rules(vec![rules], 1)
     });
     let mut poll = scheduler.plan(at(0)).remove(0);
     scheduler.set_limits(&paused(true), at(1));

@@ -31,30 +31,6 @@ impl WaitingJob for HeldMessage {
     }
 }
 
-fn lane(batch: usize) -> LaneRules {
-    LaneRules {
-        batch,
-        poll_for: Duration::from_secs(20),
-        proof_wait: Duration::from_secs(1),
-        sleep: Duration::ZERO,
-        ordered_groups: false,
-        most_receives: None,
-        sequence: ready::Sequence::Fifo,
-        sharing: None,
-        counts_overdue: false,
-    }
-}
-
-fn limits(attempts: usize) -> SchedulerLimits {
-    SchedulerLimits {
-        attempts,
-        prefetch: 0,
-        window: Duration::ZERO,
-        lanes: Vec::new(),
-        weights: BTreeMap::new(),
-    }
-}
-
 /// Queues, a scheduler, and what is running between them.
 struct SchedulerWorld {
     scheduler: Scheduler<HeldMessage>,
@@ -73,11 +49,9 @@ struct SchedulerWorld {
 impl SchedulerWorld {
     fn new(lanes: usize, weights: Option<Vec<u32>>, attempts: usize, batch: usize) -> Self {
         let rules = Rules {
-            lanes: vec![lane(10); lanes],
             weights,
             batch,
-            horizon: Duration::from_secs(15),
-            limits: limits(attempts),
+            ..sample::rules(vec![sample::lane(); lanes], attempts)
         };
         Self {
             scheduler: Scheduler::new(rules),

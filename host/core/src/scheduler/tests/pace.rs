@@ -1,7 +1,6 @@
 //! The scheduler at its pace: calls that take their time, attempts that take theirs, and a clock
 //! that goes by milliseconds. What is held, how many calls it costs, how much capacity idles.
 
-use crate::scheduler::ready::Sequence;
 use crate::scheduler::*;
 use crate::throttle::control::Signal;
 use proptest::prelude::*;
@@ -40,11 +39,8 @@ struct PaceWorld {
 
 fn limits(attempts: usize, prefetch: usize) -> SchedulerLimits {
     SchedulerLimits {
-        attempts,
         prefetch,
-        window: Duration::ZERO,
-        lanes: Vec::new(),
-        weights: BTreeMap::new(),
+        ..sample::limits(attempts)
     }
 }
 
@@ -67,23 +63,13 @@ impl PaceWorld {
         call_ms: u64,
     ) -> Self {
         let lane = LaneRules {
-            most_receives: None,
-            sequence: Sequence::Fifo,
             batch,
-            poll_for: Duration::from_secs(20),
-            proof_wait: Duration::from_secs(1),
-            sleep: Duration::ZERO,
-            ordered_groups: false,
-            sharing: None,
-            counts_overdue: false,
+            ..sample::lane()
         };
         Self {
             scheduler: Scheduler::new(Rules {
-                lanes: vec![lane; lanes],
-                weights: None,
-                batch: 1,
-                horizon: Duration::from_secs(15),
                 limits,
+                ..sample::rules(vec![lane; lanes], 1)
             }),
             random: fastrand::Rng::with_seed(7),
             holds: vec![0; lanes],

@@ -93,14 +93,8 @@ impl SharedRoute {
         };
         let lane = LaneRules {
             batch: 100,
-            poll_for: Duration::from_secs(20),
-            proof_wait: Duration::from_secs(1),
-            sleep: Duration::ZERO,
-            ordered_groups: false,
-            most_receives: None,
-            sequence: ready::Sequence::Fifo,
             sharing: Some(Arc::new(sharing)),
-            counts_overdue: false,
+            ..sample::lane()
         };
         let limit = Limit {
             name: "each".to_owned(),
@@ -116,17 +110,11 @@ impl SharedRoute {
         };
         let fleet = Arc::new(Fleet::new("p".to_owned(), vec![limit], WhenAway::Closed));
         let mut scheduler = Scheduler::new(Rules {
-            lanes: vec![lane],
-            weights: None,
-            batch: 1,
-            horizon: Duration::from_secs(15),
             limits: SchedulerLimits {
-                attempts: 1,
                 prefetch: 100,
-                window: Duration::ZERO,
-                lanes: Vec::new(),
-                weights: BTreeMap::new(),
+                ..sample::limits(1)
             },
+            ..sample::rules(vec![lane], 1)
         });
         scheduler.limit(&fleet);
         Self {
@@ -279,5 +267,71 @@ fn turns_know_nothing_of_jobs_that_left() {
     let turns = lane.ready.tenant_turns().expect("tenants");
     for lack in [turns::Lack::Worker, turns::Lack::Permit] {
         assert_eq!(turns.order(lack).count(), 0, "{lack:?}");
+    }
+}
+
+/// Ends one of ten attempts of a route whose queues have backlogs, and then another. Returns the
+/// sizes of the polls that are planned after each.
+fn polls_for_free_places(queue_shares_out: bool, batch: usize, lanes: usize) -> [Vec<usize>; 2] {
+    let sharing = SharingRules {
+        by_group: true,
+        ..SharingRules::default()
+    };
+    let lane = LaneRules {
+        sharing: Some(Arc::new(sharing)),
+        queue_shares_out,
+        ..sample::lane()
+    };
+    let mut scheduler = Scheduler::new(Rules {
+        batch,
+        ..sample::rules(vec![lane; lanes], 10)
+    });
+    loop {
+        let polls = scheduler.plan(at(0));
+        if polls.is_empty() {
+            break;
+        }
+        for mut poll in polls {
+            let job = |seat| TenantJob {
+                seat: Some(seat),
+                ..of("a", None)
+            };
+            let jobs = (0..poll.max).map(|_| job(poll.seat())).collect();
+            scheduler.answered(poll, jobs, false, at(0));
+        }
+    }
+    scheduler.reserve_workers(at(0));
+    let running = std::iter::from_fn(|| scheduler.next_jobs(at(0)));
+    let mut running: Vec<_> = running.collect();
+    let mut under_way = Vec::new();
+    [(); 2].map(|()| {
+        let start = running.pop().expect("it runs");
+        let ended = FinishedAttempt {
+            lane: start.lane,
+            began: at(0),
+            showed: Signal::Open,
+        };
+        let fates = start.jobs.iter().map(|_| (None, MessageFate::Done));
+        let _ = scheduler.ended(ended, fates, at(5));
+        drop(start);
+        scheduler.release_worker();
+        let polls = scheduler.plan(at(5));
+        let sizes = polls.iter().map(|poll| poll.max).collect();
+        under_way.extend(polls);
+        sizes
+    })
+}
+
+#[test]
+fn queue_that_shares_out_is_asked_for_a_free_place_at_once() {
+    let polls = polls_for_free_places(true, 1, 1);
+    assert_eq!(polls, [vec![1], vec![]], "one receive at a time");
+    for (shares_out, batch, lanes) in [(false, 1, 1), (true, 2, 1), (true, 1, 2)] {
+        let polls = polls_for_free_places(shares_out, batch, lanes);
+        assert_eq!(
+            polls,
+            [(); 2].map(|()| Vec::<usize>::new()),
+            "places are collected"
+        );
     }
 }

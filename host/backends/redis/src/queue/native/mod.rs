@@ -298,6 +298,7 @@ impl Queue for NativeQueue {
             },
             can_browse: true,
             finds_by_id: true,
+            shares_out: true,
             ..QueueFacts::default()
         }
     }

@@ -68,11 +68,8 @@ fn finding_02_messages_behind_a_failure_in_their_own_attempt_keep_their_turn() {
         paused: false,
     };
     let limits = SchedulerLimits {
-        attempts: 2,
-        prefetch: 0,
-        window: Duration::ZERO,
         lanes: vec![rate],
-        weights: BTreeMap::new(),
+        ..sample::limits(2)
     };
     world.scheduler.set_limits(&limits, world.at());
     arrive(&mut world, 1);

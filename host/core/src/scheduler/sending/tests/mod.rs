@@ -5,7 +5,7 @@ use super::*;
 use crate::clock::Timestamp;
 use crate::scheduler::lane::LaneRules;
 use crate::scheduler::permits::Permit;
-use crate::scheduler::ready::Sequence;
+use crate::scheduler::sample;
 use crate::scheduler::{After, FinishedAttempt, Poll, Rules, SchedulerLimits};
 use crate::throttle::control::Signal;
 use fastrand::Rng;
@@ -73,28 +73,12 @@ struct SendingWorld {
 impl SendingWorld {
     fn new(seed: u64, messages: u64, groups: u64, batch: usize, attempts: usize) -> Self {
         let lane = LaneRules {
-            batch: 10,
-            poll_for: Duration::from_secs(20),
-            proof_wait: Duration::from_secs(1),
-            sleep: Duration::ZERO,
             ordered_groups: true,
-            most_receives: None,
-            sequence: Sequence::Fifo,
-            sharing: None,
-            counts_overdue: false,
+            ..sample::lane()
         };
         let mut scheduler = Scheduler::new(Rules {
-            horizon: Duration::from_secs(15),
-            lanes: vec![lane],
-            weights: None,
             batch,
-            limits: SchedulerLimits {
-                prefetch: 0,
-                attempts,
-                window: Duration::ZERO,
-                lanes: Vec::new(),
-                weights: BTreeMap::new(),
-            },
+            ..sample::rules(vec![lane], attempts)
         });
         scheduler.keep_sending_order(0);
         Self {
