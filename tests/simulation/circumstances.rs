@@ -77,6 +77,9 @@ pub(crate) enum MetCircumstances {
     UrgentFirst,
     /// One that had waited for too long did.
     HastenedFirst,
+    /// A more urgent message, or one that had waited for too long, started before one that came
+    /// earlier and needs the same of the limits.
+    FirstOfTheSameNeed,
 }
 
 #[cfg(test)]
@@ -88,7 +91,7 @@ mod tests {
     /// So many seeds must be enough to meet everything once.
     const WITHIN: u64 = 4_000;
 
-    const ALL: [MetCircumstances; 45] = [
+    const ALL: [MetCircumstances; 46] = [
         MetCircumstances::LostRequest,
         MetCircumstances::LostAnswer,
         MetCircumstances::LateAnswer,
@@ -134,6 +137,7 @@ mod tests {
         MetCircumstances::TenantInTurn,
         MetCircumstances::UrgentFirst,
         MetCircumstances::HastenedFirst,
+        MetCircumstances::FirstOfTheSameNeed,
     ];
 
     #[test]

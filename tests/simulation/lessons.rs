@@ -1,10 +1,11 @@
 //! Lessons and bugs as scenarios: each with the faults that it is about, under many seeds. A name
 //! that begins with `lesson_` has its row in `tests/README.md`.
 
+use crate::circumstances::MetCircumstances;
 use crate::run::EndedRun;
 use crate::scenario::{
-    Faults, Flavour, HappeningKind, Mix, QueuePlan, RoutePlan, Scenario, SimulatedEvent,
-    SimulatedSend,
+    Faults, Flavour, FleetPlan, HappeningKind, LimitFaults, LimitPlan, Mix, QueuePlan, RoutePlan,
+    Scenario, SharingPlan, SimulatedEvent, SimulatedSend, TenantPlan, WeightPlan,
 };
 use crate::shrink::outcome;
 
@@ -386,4 +387,45 @@ fn wall_clock_jump_affects_no_queue() {
             holds(&scenario, |ended| assert_eq!(count(ended, "attempts"), 12));
         }
     }
+}
+
+#[test]
+fn urgent_messages_go_first_among_those_that_need_the_same_of_a_limit() {
+    let mut scenario = calm(Flavour::Local);
+    scenario.route.prefetch = 100;
+    scenario.route.concurrency = 3;
+    scenario.sends = (0..60)
+        .map(|n| SimulatedSend {
+            at_ms: n * 37,
+            queue: 0,
+            group: None,
+            tenant: None,
+            priority: Some(5 - (n % 5) as u8),
+        })
+        .collect();
+    scenario.sharing = Some(SharingPlan {
+        tenants: TenantPlan::Nowhere,
+        weights: Vec::new(),
+        priorities: true,
+        max_wait: None,
+        slow_ms: 0,
+        by_lists: false,
+    });
+    scenario.fleet = Some(FleetPlan {
+        limits: vec![LimitPlan {
+            concurrency: Some(1),
+            rate: None,
+            keys: Some(4),
+            by_tenant: false,
+            weight: WeightPlan::Fixed(1),
+        }],
+        most_waiting: 1_000,
+        longest_wait_s: 300,
+        date_ms: 0,
+        faults: LimitFaults::default(),
+    });
+    holds(&scenario, |ended| {
+        let met = MetCircumstances::FirstOfTheSameNeed;
+        assert!(ended.met.contains(&met));
+    });
 }

@@ -244,10 +244,10 @@ impl World {
     }
 
     /// Whether the order of a waiting delivery and one that starts is promised, whatever their tenants
-    /// and priorities.
+    /// and priorities: both need the same of the fleet's limits, and neither waits for its group.
     fn keeps_turns(&self, waiting: usize, starting: usize) -> bool {
         let is_alone = |one: usize| self.group_of(self.deliveries[one].message).is_none();
-        self.scenario.fleet.is_none() && is_alone(waiting) && is_alone(starting)
+        self.needs_the_same(waiting, starting) && is_alone(waiting) && is_alone(starting)
     }
 
     /// The deliveries of a queue that a process surely has, has not tried and does not start now.
@@ -340,6 +340,9 @@ impl World {
                     self.met.insert(MetCircumstances::TenantInTurn);
                 }
                 if self.goes_before(other, one, now) {
+                    if self.scenario.fleet.is_some() && self.keeps_turns(one, other) {
+                        self.met.insert(MetCircumstances::FirstOfTheSameNeed);
+                    }
                     self.met.insert(if self.is_hastened(other, now) {
                         MetCircumstances::HastenedFirst
                     } else {
