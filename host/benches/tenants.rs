@@ -120,6 +120,7 @@ fn main() {
             &load,
             &[TenantRule::None, TenantRule::Group, TenantRule::Attribute],
             "embedded",
+            (BIG, EACH),
             || QueueKind::Local,
         );
     }
@@ -129,6 +130,7 @@ fn main() {
             &load,
             &[TenantRule::None, TenantRule::Group],
             "Redis",
+            (BIG, EACH),
             start,
         );
     }
@@ -137,6 +139,7 @@ fn main() {
             &load,
             &[TenantRule::None, TenantRule::Group],
             "SQS (dispatcher local)",
+            (BIG, EACH),
             QueueKind::sqs,
         );
     }
@@ -146,6 +149,8 @@ fn main() {
             &load,
             &[TenantRule::Attribute],
             "DynamoDB (MiniStack)",
+            // An emulator that handles some hundred calls a second.
+            (BIG / 10, EACH / 5),
             start,
         );
     }
@@ -158,29 +163,38 @@ fn main() {
 }
 
 /// Prints what the small tenants wait without and beside the big one, and what that one gets.
-fn fairness(load: &Load, rules: &[TenantRule], name: &str, start: impl Fn() -> QueueKind) {
+fn fairness(
+    load: &Load,
+    rules: &[TenantRule],
+    name: &str,
+    (big, each): (usize, usize),
+    start: impl Fn() -> QueueKind,
+) {
     println!(
-        "\n{name}, {} at once: from send to start of {OTHERS} tenants with {EACH} messages each",
+        "\n{name}, {} at once: from send to start of {OTHERS} tenants with {each} messages each, \
+         beside one with {big}",
         load.concurrency
     );
     for &rule in rules {
-        let alone = load.run(&start(), rule, 0, EACH);
-        let big = load.run(&start(), rule, BIG, 0);
-        let both = load.run(&start(), rule, BIG, EACH);
+        let alone = load.run(&start(), rule, 0, each);
+        let only_big = load.run(&start(), rule, big, 0);
+        let both = load.run(&start(), rule, big, each);
         let named = match rule {
             TenantRule::None => "no tenants",
             TenantRule::Group => "by group",
             TenantRule::Attribute => "by attribute",
         };
         println!("{named:<14} others alone      {}", Samples::of(alone.waits));
+        println!("{:<14} their sends       {}", "", Samples::of(alone.sends));
         println!("{:<14} beside the big    {}", "", Samples::of(both.waits));
+        println!("{:<14} their sends       {}", "", Samples::of(both.sends));
         println!(
             "{:<14} big alone {:>6.0}/s, beside others {:>6.0}/s and {:>4.0}/s of theirs: {:.2} of it",
             "",
-            big.rate,
+            only_big.rate,
             both.rate,
             both.others_rate,
-            (both.rate + both.others_rate) / big.rate
+            (both.rate + both.others_rate) / only_big.rate
         );
     }
 }
@@ -189,6 +203,8 @@ fn fairness(load: &Load, rules: &[TenantRule], name: &str, start: impl Fn() -> Q
 struct RunFigures {
     /// The times from send to start of the small tenants.
     waits: Vec<Duration>,
+    /// The times that their sends took until they were answered.
+    sends: Vec<Duration>,
     /// The starts of the big tenant in a second, from its first to its last.
     rate: f64,
     /// The starts of the others in a second, in that time.
@@ -207,21 +223,26 @@ impl Load {
                 .collect();
             send_all(&*queue, &backlog).await;
             let mut program = place.start(folder.path(), &address, rule, self.concurrency);
-            until(&starts, usize::from(big > 0)).await;
+            // What waits was sorted by tenant when the program started.
+            until(&starts, big / 10).await;
             let mut sent = Vec::new();
             let mut pace = tokio::time::interval(PACE);
             for number in 0..each * OTHERS {
                 pace.tick().await;
                 let tenant = format!("small-{}", number % OTHERS);
                 let message = message(&tenant, number, rule);
-                sent.push((message.body.clone(), clock::now()));
+                let (body, began) = (message.body.clone(), clock::now());
                 send(&*queue, &[message]).await;
+                sent.push((body, began, clock::now()));
             }
             until(&starts, big + each * OTHERS).await;
             program.assert_running();
             program.stop();
             let starts = starts.lock().expect("no panic");
-            let waits = sent.iter().map(|(body, at)| starts[body].since(*at));
+            let waits = sent
+                .iter()
+                .map(|(body, began, _)| starts[body].since(*began));
+            let sends = sent.iter().map(|(_, began, ended)| ended.since(*began));
             let of_big: Vec<BootInstant> = of(&starts, "big");
             let (rate, others_rate) = match (of_big.iter().min(), of_big.iter().max()) {
                 (Some(first), Some(last)) => {
@@ -235,11 +256,8 @@ impl Load {
                 _ => (0.0, 0.0),
             };
             RunFigures {
-                waits: if each == 0 {
-                    vec![Duration::ZERO]
-                } else {
-                    waits.collect()
-                },
+                waits: waits.collect(),
+                sends: sends.collect(),
                 rate,
                 others_rate,
             }
