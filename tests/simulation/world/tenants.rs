@@ -307,6 +307,10 @@ impl World {
     }
 
     fn check_urgent(&mut self, starting: &[usize], waiting: &[usize], now: BootInstant) {
+        // What goes back does not start, whatever its priority.
+        if self.may_wait_too_long(waiting, now) {
+            return;
+        }
         let pairs = waiting
             .iter()
             .flat_map(|one| starting.iter().map(|other| (*one, *other)));
