@@ -307,7 +307,7 @@ impl World {
     }
 
     fn check_urgent(&mut self, starting: &[usize], waiting: &[usize], now: BootInstant) {
-        // What goes back does not start, whatever its priority.
+        // A message that goes back to its queue does not start, even if it is urgent.
         if self.may_wait_too_long(waiting, now) {
             return;
         }

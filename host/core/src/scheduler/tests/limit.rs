@@ -26,14 +26,13 @@ fn scheduler(
     batch: usize,
     first: LaneLimits,
 ) -> Scheduler<LimitJob> {
-    let lane = sample::lane();
     Scheduler::new(Rules {
         limits: SchedulerLimits {
             lanes: vec![first],
             ..sample::limits(attempts)
         },
         batch,
-        ..sample::rules(vec![lane; lanes], attempts)
+        ..sample::rules(vec![sample::lane(); lanes], attempts)
     })
 }
 
@@ -402,10 +401,9 @@ fn what_a_poll_under_way_brings_to_a_paused_queue_goes_back_unless_it_is_its_las
             !self.is_last
         }
     }
-    let rules = sample::lane();
     let mut scheduler = Scheduler::new(Rules {
         limits: paused(false),
-        ..sample::rules(vec![rules], 1)
+        ..sample::rules(vec![sample::lane()], 1)
     });
     let mut poll = scheduler.plan(at(0)).remove(0);
     scheduler.set_limits(&paused(true), at(1));

@@ -292,11 +292,11 @@ fn polls_for_free_places(queue_shares_out: bool, batch: usize, lanes: usize) -> 
             break;
         }
         for mut poll in polls {
-            let job = |seat| TenantJob {
-                seat: Some(seat),
+            let jobs = (0..poll.max).map(|_| TenantJob {
+                seat: Some(poll.seat()),
                 ..of("a", None)
-            };
-            let jobs = (0..poll.max).map(|_| job(poll.seat())).collect();
+            });
+            let jobs = jobs.collect();
             scheduler.answered(poll, jobs, false, at(0));
         }
     }
@@ -328,10 +328,6 @@ fn queue_that_shares_out_is_asked_for_a_free_place_at_once() {
     assert_eq!(polls, [vec![1], vec![]], "one receive at a time");
     for (shares_out, batch, lanes) in [(false, 1, 1), (true, 2, 1), (true, 1, 2)] {
         let polls = polls_for_free_places(shares_out, batch, lanes);
-        assert_eq!(
-            polls,
-            [(); 2].map(|()| Vec::<usize>::new()),
-            "places are collected"
-        );
+        assert_eq!(polls, [[0_usize; 0]; 2], "places are collected");
     }
 }
