@@ -12,7 +12,7 @@ use crate::world::{NONE, Sim};
 use dispatcher::app::ProcessContext;
 use dispatcher::app::build::Built;
 use dispatcher::app::build::plugins::LoadedHandler;
-use dispatcher::app::drain::drain;
+use dispatcher::app::drain::{StoppedRoutes, drain};
 use dispatcher::app::route;
 use dispatcher::app::route::RunningRoute;
 use dispatcher::app::stop::StopPlan;
@@ -32,9 +32,9 @@ use dispatcher_core::queue::sharing::Priority;
 use dispatcher_core::queue::{Identity, Queue};
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::ready::Sequence;
-use dispatcher_core::tasks::Task;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
@@ -108,7 +108,6 @@ fn limit((at, plan): (usize, &LimitPlan)) -> Limit {
 /// What runs of it.
 struct At {
     shared: ProcessContext,
-    keeper: Task<()>,
     /// Its permits of the limits that hold for all processes.
     permits: Option<KeptLimits>,
     routes: Vec<RunningRoute>,
@@ -143,10 +142,9 @@ impl Process {
                 Arc::new(Port::new(sim, life, queue, identity(queue, plan)))
             })
             .collect();
-        let mut shared = ProcessContext::new(&queues, Arc::default());
+        let mut shared = ProcessContext::new(Arc::default());
         let limits = keep_limits(sim, life, &scenario, &shared);
         shared.fleet = limits.as_ref().map(|limits| limits.fleet().clone());
-        let keeper = shared.keep(&queues);
         let workers: Arc<Mutex<JoinSet<()>>> = Arc::default();
         let route = settings(&scenario);
         let built = Built {
@@ -163,7 +161,8 @@ impl Process {
             },
             records: records(sim, life, &scenario),
         };
-        let running = route::start(built, 0, &shared, spawner(sim.clone(), workers.clone()));
+        let workers_of = spawner(sim.clone(), workers.clone());
+        let running = route::start(built, route.limits(), &shared, workers_of);
         {
             let mut world = sim.lock();
             world.lives[life].room = Some(running.scheduler.lock().permits().clone());
@@ -174,7 +173,6 @@ impl Process {
             broken: shared.broken.clone(),
             running: Some(At {
                 shared,
-                keeper,
                 permits: limits,
                 routes: vec![running],
                 limits: route.limits(),
@@ -263,13 +261,17 @@ impl Process {
         let stopping = async move {
             let At {
                 shared,
-                keeper,
                 permits,
                 routes,
                 ..
             } = at;
             let stopped = async {
-                let ended = drain(&shared, routes, plan).await;
+                let stopped = StoppedRoutes {
+                    running: routes,
+                    ending: Vec::new(),
+                    plan,
+                };
+                let ended = drain(&shared, stopped).await;
                 if let Some(permits) = permits {
                     permits.leave().await;
                 }
@@ -280,8 +282,7 @@ impl Process {
                 ended = stopped => Some(ended),
                 () = too_long(&sim, grace + STOPS_WITHIN) => None,
             };
-            drop(keeper);
-            let held = shared.ledger.held();
+            let held = shared.held.load(Relaxed);
             let mut world = sim.lock();
             world.dies(life, "has stopped");
             match ended {

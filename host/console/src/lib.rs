@@ -26,7 +26,6 @@ pub use depths::DepthAsker;
 use dispatcher_config::Admin;
 use dispatcher_config::prices::Prices;
 use dispatcher_core::clock;
-use dispatcher_core::lease::Ledger;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Group;
 use dispatcher_core::telemetry::readiness::Readiness;
@@ -46,6 +45,7 @@ use state::StateChanges;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -112,8 +112,8 @@ pub struct AdminState {
     pub access: Arc<Access>,
     /// The operations of the API, once the routes run.
     pub operations: Arc<OnceLock<Arc<dyn Operations>>>,
-    /// All leases.
-    pub ledger: Arc<Ledger>,
+    /// The number of leases.
+    pub held: Arc<AtomicUsize>,
     /// The settings of the dashboard.
     pub pages: PageSettings,
     /// The prices of calls.

@@ -175,6 +175,26 @@ answers! {
         plugins: Vec<Value>,
     }
 
+    /// A reload of the settings.
+    pub struct ReloadedSettings {
+        /// The routes that were added.
+        added: Vec<String>,
+        /// The routes that new versions replace.
+        replaced: Vec<ReplacedRoute>,
+        /// The routes that were removed.
+        removed: Vec<String>,
+        /// The changes that apply after a restart.
+        needs_restart: Vec<String>,
+    }
+
+    /// A route that a new version replaces.
+    pub struct ReplacedRoute {
+        /// Its name.
+        route: String,
+        /// The changed settings.
+        settings: Vec<String>,
+    }
+
     /// A canary that no longer takes messages.
     pub struct RolledBack {
         /// Its route.

@@ -3,7 +3,7 @@
 
 use crate::fleet::{FoundMessages, LogLevelResult};
 use crate::messages::MessageOperations;
-use crate::objects::ReloadResult;
+use crate::objects::{ReloadResult, ReloadedSettings};
 use crate::operations::{CancelResult, ControlResult, ScheduleResult};
 use crate::problem::{CallProblem, StatusCode};
 use dispatcher_core::control::ControlChange;
@@ -84,6 +84,12 @@ pub trait Site: Send + Sync + 'static {
     /// a report on each.
     async fn reload_plugins(&self) -> Result<(u64, ReloadResult), CallProblem> {
         Err(CallProblem::not_found("No plugin can be replaced here."))
+    }
+
+    /// Reads the settings again and applies them, as SIGHUP does.
+    async fn reload(&self) -> Result<ReloadedSettings, CallProblem> {
+        let why = "This process has no --config file to reload.";
+        Err(CallProblem::new(StatusCode::CONFLICT, why))
     }
 
     /// Rolls back the canary of a route. Returns its name.

@@ -118,6 +118,13 @@ impl QueueDepths {
         self.lock().known.insert(queue.to_owned(), known);
     }
 
+    /// Forgets a queue from which nothing is received any more.
+    pub fn remove(&self, queue: &str) {
+        let mut asked = self.lock();
+        asked.known.remove(queue);
+        asked.calls.remove(queue);
+    }
+
     /// Adds to the number of calls for a queue.
     pub fn count_calls(&self, queue: &str, calls: usize) {
         let mut asked = self.lock();

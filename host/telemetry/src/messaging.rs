@@ -74,7 +74,8 @@ pub fn families(
             })
             .collect::<Vec<_>>()
     };
-    let calls = meters.iter().flat_map(|(queue, meter)| {
+    let queues = meters.all();
+    let calls = queues.iter().flat_map(|(queue, meter)| {
         let kinds = [
             ("receive", &meter.receives),
             ("settle", &meter.settlements),
@@ -91,11 +92,11 @@ pub fn families(
         let counts = sent.messages.iter();
         counts.map(|(error, count)| sample(&sent.queue, "send", error, MetricValue::Count(*count)))
     });
-    let consumed = meters.iter().map(|(queue, meter)| {
+    let consumed = queues.iter().map(|(queue, meter)| {
         let labels = [&**queue, system(queue), &**queue, "receive"];
         MetricSample::new(labels, MetricValue::Count(meter.received.get()))
     });
-    let processed = meters
+    let processed = queues
         .iter()
         .flat_map(|(queue, meter)| times(queue, "process", meter.attempts.series()));
     vec![

@@ -118,7 +118,10 @@ impl Paces {
     ) -> Vec<MetricFamily> {
         let mut samples: [Vec<MetricSample>; 4] = Default::default();
         let [drain, calls, dollars, cost] = &mut samples;
-        for (queue, meter) in meters.iter() {
+        self.marks
+            .lock()
+            .retain(|queue, _| meters.of(queue).is_some());
+        for (queue, meter) in &meters.all() {
             let asked = other_calls.get(&**queue).copied().unwrap_or_default();
             let counted = counted(meter, asked);
             let price = price(queue);

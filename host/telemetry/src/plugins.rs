@@ -110,11 +110,19 @@ impl std::fmt::Debug for Plugins {
 }
 
 impl Plugins {
-    /// Adds the plugin of a route. `ask` returns its figures; it must be fast and callable on any
-    /// thread.
+    /// Adds the plugin of a route, or replaces it. `ask` returns its figures; it must be fast and
+    /// callable on any thread.
     pub fn add(&self, route: &str, ask: impl Fn() -> Figures + Send + Sync + 'static) {
         let mut plugins = self.0.lock();
-        plugins.push((route.to_owned(), Box::new(ask)));
+        match plugins.iter_mut().find(|(name, _)| name == route) {
+            Some((_, of_route)) => *of_route = Box::new(ask),
+            None => plugins.push((route.to_owned(), Box::new(ask))),
+        }
+    }
+
+    /// Removes the plugin of a route, if it has one.
+    pub fn remove(&self, route: &str) {
+        self.0.lock().retain(|(name, _)| name != route);
     }
 
     /// Removes all plugins, so that this registry does not keep them alive.

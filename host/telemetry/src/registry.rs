@@ -125,7 +125,8 @@ impl Registry {
     /// Returns the queues whose depth is due to be read before metrics are shown.
     pub fn due_depths(&self, now: BootInstant) -> Vec<String> {
         let DepthTerms { of, every } = self.depth_terms;
-        let names = self.meters.iter().map(|(name, _)| &**name);
+        let meters = self.meters.all();
+        let names = meters.iter().map(|(name, _)| &**name);
         let wanted = names.filter(|name| match of {
             DepthsOf::All => true,
             DepthsOf::Cheap => {

@@ -19,9 +19,13 @@ type AskTenants = Box<dyn Fn() -> Vec<QueueTenants> + Send + Sync>;
 
 /// The routes of a process.
 #[derive(Default)]
-pub struct Routes {
-    routes: Mutex<Vec<(String, Ask)>>,
-    tenants: Mutex<Vec<AskTenants>>,
+pub struct Routes(Mutex<Vec<AskedRoute>>);
+
+/// A route whose figures can be read.
+struct AskedRoute {
+    name: String,
+    figures: Ask,
+    tenants: Option<AskTenants>,
 }
 
 /// A gauge of a route, and the function that reads it.
@@ -139,30 +143,55 @@ const TENANT_GAUGES: [TenantGauge; 4] = [
 impl Routes {
     /// Adds the tenants of a route's queues. `ask` returns the busiest of each queue; it must be
     /// fast and callable on any thread.
-    pub fn add_tenants(&self, ask: impl Fn() -> Vec<QueueTenants> + Send + Sync + 'static) {
-        self.tenants.lock().push(Box::new(ask));
+    pub fn add_tenants(
+        &self,
+        route: &str,
+        ask: impl Fn() -> Vec<QueueTenants> + Send + Sync + 'static,
+    ) {
+        let mut routes = self.0.lock();
+        if let Some(found) = routes.iter_mut().find(|one| one.name == route) {
+            found.tenants = Some(Box::new(ask));
+        }
     }
 
-    /// Adds a route. `ask` returns its figures; it must be fast and callable on any thread.
+    /// Adds a route, or replaces it. `ask` returns its figures; it must be fast and callable on any
+    /// thread.
     pub fn add(&self, name: &str, ask: impl Fn() -> Figures + Send + Sync + 'static) {
-        let mut routes = self.routes.lock();
-        routes.push((name.to_owned(), Box::new(ask)));
+        let added = AskedRoute {
+            name: name.to_owned(),
+            figures: Box::new(ask),
+            tenants: None,
+        };
+        let mut routes = self.0.lock();
+        match routes.iter_mut().find(|one| one.name == name) {
+            Some(replaced) => *replaced = added,
+            None => routes.push(added),
+        }
+    }
+
+    /// Removes a route.
+    pub fn remove(&self, name: &str) {
+        self.0.lock().retain(|one| one.name != name);
     }
 
     /// Returns the name of each route and whether its circuit is open.
     pub fn circuits(&self) -> Vec<(String, bool)> {
-        let routes = self.routes.lock();
+        let routes = self.0.lock();
         routes
             .iter()
-            .map(|(name, ask): &(String, Ask)| (name.clone(), ask().circuit_open))
+            .map(|route: &AskedRoute| (route.name.clone(), (route.figures)().circuit_open))
             .collect()
     }
 
     /// Returns all gauges of all routes. An unknown value has no sample.
     pub fn families(&self) -> Vec<MetricFamily> {
-        let routes = self.routes.lock();
-        let asked: Vec<(&String, Figures)> =
-            routes.iter().map(|(name, ask)| (name, ask())).collect();
+        let routes = self.0.lock();
+        let asked: Vec<(&String, Figures)> = routes
+            .iter()
+            .map(|route: &AskedRoute| (&route.name, (route.figures)()))
+            .collect();
+        let tenants = routes.iter().filter_map(|route| route.tenants.as_ref());
+        let tenants: Vec<QueueTenants> = tenants.flat_map(|ask| ask()).collect();
         GAUGES
             .iter()
             .map(|(metric, read): &RouteGauge| {
@@ -176,24 +205,22 @@ impl Routes {
                         }),
                 )
             })
-            .chain(self.tenant_families())
+            .chain(tenant_families(&tenants))
             .collect()
     }
+}
 
-    fn tenant_families(&self) -> Vec<MetricFamily> {
-        let asks = self.tenants.lock();
-        let all: Vec<QueueTenants> = asks.iter().flat_map(|ask| ask()).collect();
-        let families = TENANT_GAUGES.iter().map(|(metric, read)| {
-            let samples = all.iter().flat_map(|(queue, tenants)| {
-                tenants.iter().map(|figures| {
-                    let names = [queue.as_str(), &*figures.tenant];
-                    MetricSample::new(names, MetricValue::Level(read(figures)))
-                })
-            });
-            metric.family(&["queue", "tenant"], samples)
+fn tenant_families(all: &[QueueTenants]) -> Vec<MetricFamily> {
+    let families = TENANT_GAUGES.iter().map(|(metric, read)| {
+        let samples = all.iter().flat_map(|(queue, tenants)| {
+            tenants.iter().map(|figures| {
+                let names = [queue.as_str(), &*figures.tenant];
+                MetricSample::new(names, MetricValue::Level(read(figures)))
+            })
         });
-        families.collect()
-    }
+        metric.family(&["queue", "tenant"], samples)
+    });
+    families.collect()
 }
 
 impl std::fmt::Debug for Routes {
@@ -235,5 +262,11 @@ mod tests {
             );
         }
         assert!(!text.contains("hand_over_seconds{route=\"new\"}"), "{text}");
+        routes.add("new", || Figures {
+            circuit_open: true,
+            ..Figures::default()
+        });
+        routes.remove("a\"b");
+        assert_eq!(routes.circuits(), [("new".to_owned(), true)]);
     }
 }

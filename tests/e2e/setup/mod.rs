@@ -8,5 +8,6 @@ mod quickstart;
 mod readme;
 mod real_aws;
 mod recording;
+mod reload;
 mod secrets;
 mod service_manager;

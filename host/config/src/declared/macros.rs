@@ -53,20 +53,6 @@ macro_rules! settings {
                 vec![ $($( ($key, self.$field != now.$field), )?)+ ]
             }
 
-            /// These values, with those of `now` that need no restart.
-            pub fn reloaded(&self, now: &Self) -> Self {
-                Self {
-                    $($(
-                        $field: if super::needs_restart($part, $key) {
-                            &self.$field
-                        } else {
-                            &now.$field
-                        }
-                        .clone(),
-                    )?)+
-                }
-            }
-
             /// Each key with its value as the file writes it, if there is one.
             #[cfg(any(test, fuzzing))]
             pub fn written(&self) -> Vec<(&'static str, Option<String>)> {

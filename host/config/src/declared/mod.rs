@@ -58,8 +58,8 @@ pub struct Setting {
     pub shape: Shape,
     /// Its flag, which has a variable, too.
     pub flag: Option<Flag>,
-    /// The effect of SIGHUP on it.
-    pub reload: Reload,
+    /// When a changed value applies, if not as usual for its part.
+    applies: Option<Reload>,
     /// Whether it names a file or folder, relative to the folder of the file that says so.
     pub is_path: bool,
     /// Whether a scalar in place of its table means this key: `reuse = 5` is `reuse.count`.
@@ -153,18 +153,18 @@ pub struct PerQueue {
     pub example: &'static str,
 }
 
-/// The effect of SIGHUP on a setting that has changed in the file.
+/// The effect of a reload on a setting that has changed in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
-    /// It is named in the log, and holds from the next start.
+    /// The log names it, and it applies from the next start.
     Restart,
-    /// It holds from now on.
+    /// A new version of the route applies it, once the old one has room for it.
+    Route,
+    /// The running route applies it.
     Live,
-    /// It holds from now on, up to its value at the start.
-    UpToStart,
-    /// It holds for the next attempt, with the plugin replaced; for a function it waits for the
-    /// next start.
-    Replace,
+    /// The next attempt applies it, with the plugin replaced. If the plugin is a function or a
+    /// service, a new version of the route applies it.
+    Plugin,
 }
 
 /// Flags that `--help` shows together and that commands use together.
@@ -228,7 +228,7 @@ impl Setting {
             default: "",
             shape: Shape::Scalar,
             flag: None,
-            reload: Reload::Restart,
+            applies: None,
             is_path: false,
             is_shorthand: false,
         }
@@ -280,8 +280,11 @@ impl Setting {
         Self { shape, ..self }
     }
 
-    const fn reload(self, reload: Reload) -> Self {
-        Self { reload, ..self }
+    const fn applies(self, reload: Reload) -> Self {
+        Self {
+            applies: Some(reload),
+            ..self
+        }
     }
 
     const fn tables(self, tables: &'static [Table]) -> Self {
@@ -300,6 +303,14 @@ impl Setting {
             is_shorthand: true,
             ..self
         }
+    }
+
+    /// When a changed value applies.
+    pub fn reload(&self) -> Reload {
+        self.applies.unwrap_or(match self.part {
+            SettingPart::Plugin | SettingPart::Route => Reload::Route,
+            SettingPart::Program | SettingPart::Queue | SettingPart::Limit => Reload::Restart,
+        })
     }
 
     /// The name of its flag, without dashes.
@@ -380,11 +391,6 @@ pub fn of_flag(name: &str) -> Option<&'static Setting> {
 /// The setting of a part by its key.
 pub fn of_key(part: SettingPart, key: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.part == part && setting.key == key)
-}
-
-/// Whether a change to the setting of a part applies only after a restart.
-fn needs_restart(part: SettingPart, key: &str) -> bool {
-    of_key(part, key).is_some_and(|setting| setting.reload == Reload::Restart)
 }
 
 /// Whether this is the key of a setting, or the table of some.

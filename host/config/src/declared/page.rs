@@ -17,8 +17,8 @@ variables are reported with the nearest name, and problems of the file with thei
 - **Values**: `TIME` is a duration such as `30s` or `1h 30m`; `S` is the same, and a bare number is
   seconds; `SIZE` is a number of bytes, as in `64MiB`; `N` is a whole number. A flag for a list or a
   table may be repeated, and its variable has one item per line.
-- **SIGHUP** reloads the file. Each setting says when a changed value applies; the log names those
-  that need a restart.
+- **SIGHUP** [reloads](reload.md) the file. Each setting says when a changed value applies; the log
+  names those that need a restart.
 ";
 
 /// The whole page.
@@ -91,11 +91,11 @@ fn entry(page: &mut String, title: &str, setting: &Setting, more: &str) {
         line(page, &format!("- Flag `--{flag}`, variable `{variable}`"));
     }
     if !setting.tables.is_empty() {
-        let reload = match setting.reload {
+        let reload = match setting.reload() {
             Reload::Restart => "at the next start",
+            Reload::Route => "for messages that are received from then on",
             Reload::Live => "at once",
-            Reload::UpToStart => "at once, up to its value at the start",
-            Reload::Replace => "with the plugin's next attempt; of a function, at the next start",
+            Reload::Plugin => "with the plugin's next attempt",
         };
         line(page, &format!("- SIGHUP: {reload}"));
     }

@@ -32,7 +32,7 @@ const MOST_MEMORY: usize = 4 << 30;
 
 /// A setting that a plugin takes with it when it is replaced.
 const fn replaced(value: &'static str) -> Setting {
-    Setting::new(value).reload(Reload::Replace)
+    Setting::new(value).applies(Reload::Plugin)
 }
 
 /// A list of what the plugin may use.

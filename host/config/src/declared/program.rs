@@ -162,7 +162,7 @@ settings! {
 
     /// What to log: off, error, warn, info, debug or trace, or directives such as warn,guest=debug
     /// (`guest` is the output of plugins)
-    "log-level" => Setting::new("LEVEL").default("info").reload(Reload::Live).flag(Group::Log),
+    "log-level" => Setting::new("LEVEL").default("info").applies(Reload::Live).flag(Group::Log),
         level: String = |given| given.one(log_level).unwrap_or_else(|| "info".to_owned());
 }
 

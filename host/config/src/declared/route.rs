@@ -94,7 +94,7 @@ settings! {
         tenant: Option<MessageKey> = |given| given.one(message_key);
 
     /// How many times the share of another a tenant gets, as in acme=4; may be repeated
-    "weight" => Setting::new("TENANT=N").shape(Shape::Map).default("1").reload(Reload::Live)
+    "weight" => Setting::new("TENANT=N").shape(Shape::Map).default("1").applies(Reload::Live)
         .flag(Group::Queues).syntax(Syntax::Pairs),
         weight: Vec<(String, u32)> = |given| {
             given.entries(|_, given| value::number(given, &(1..=MOST_WEIGHT)))
@@ -176,7 +176,7 @@ settings! {
     /// Maximum concurrent attempts, as in 50; or those of one queue, as in payments=5; may be
     /// repeated or combined, as in 50,payments=5
     "concurrency" => Setting::new("N|QUEUE=N").default("50")
-        .tables(&[Table::Route, Table::Dispatcher]).reload(Reload::UpToStart)
+        .tables(&[Table::Route, Table::Dispatcher]).applies(Reload::Live)
         .flag(Group::Limits).syntax(Syntax::PerQueue(PerQueue {
             map: "queue-concurrency",
             noun: "number of attempts",
@@ -188,11 +188,11 @@ settings! {
         };
 
     /// Maximum concurrent attempts of single queues; the flag is --concurrency QUEUE=N
-    "queue-concurrency" => Setting::new("N").shape(Shape::Map).reload(Reload::Live);
+    "queue-concurrency" => Setting::new("N").shape(Shape::Map).applies(Reload::Live);
 
     /// Maximum messages of a queue that this process starts per second, minute or hour, as in
     /// payments=100/s; may be repeated or combined with commas
-    "rate" => Setting::new("QUEUE=N/s").shape(Shape::Map).reload(Reload::Live)
+    "rate" => Setting::new("QUEUE=N/s").shape(Shape::Map).applies(Reload::Live)
         .flag(Group::Limits).syntax(Syntax::PerQueue(PerQueue {
             map: "rate",
             noun: "rate",
@@ -211,13 +211,13 @@ settings! {
         };
 
     /// How long a message waits for others to share its attempt, 0 to 300 seconds
-    "batch-window" => Setting::new("S").default("0").reload(Reload::Live).flag(Group::Limits),
+    "batch-window" => Setting::new("S").default("0").applies(Reload::Live).flag(Group::Limits),
         batch_window: Duration = |given| {
             given.one(|given| seconds(given, LONGEST_WINDOW)).unwrap_or_default()
         };
 
     /// Maximum messages to hold in advance, beyond those that run; they stay leased while they wait
-    "prefetch" => Setting::new("N").default("0").reload(Reload::Live).flag(Group::Limits),
+    "prefetch" => Setting::new("N").default("0").applies(Reload::Live).flag(Group::Limits),
         prefetch: usize = |given| {
             given.one(|given| value::number(given, &(0..=MOST_PREFETCH))).unwrap_or_default()
         };

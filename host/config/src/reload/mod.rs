@@ -1,10 +1,10 @@
-//! Decides which new settings apply to a run and which need a restart. Pure; the owner of the
-//! running parts applies them.
+//! Decides how new settings apply to a run: to its routes while they run, to new versions of them, or
+//! after a restart. Pure; the owner of the running parts applies them.
 
 use super::declared::{self, Reload, Setting, SettingPart, Table};
 use super::otel::Otlp;
 use super::{
-    Admin, Code, MetricTerms, PluginConfig, Retry, Route, Secret, Settings, StoreConfig, Trials,
+    Admin, Code, MetricTerms, PluginConfig, Retry, Route, Secret, Settings, StoreConfig,
     WeightedQueue,
 };
 use crate::name::QueueName;
@@ -14,16 +14,21 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-/// The difference between the settings at the start of a run and new settings.
+/// The difference between the settings of a run and new settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes {
-    /// The limits that apply from now on to every route of the run that the new settings also have,
-    /// in the run's order. Includes unchanged routes, since an earlier reload may have changed
-    /// them.
-    pub routes: Vec<RouteLimits>,
+    /// The limits of every route that goes on, in the order of the new settings. Includes those of
+    /// unchanged routes.
+    pub limits: Vec<RouteLimits>,
     /// The plugins that these routes use from now on; only components.
     pub plugins: Vec<(String, PluginConfig)>,
-    /// A clause with the name of every other changed setting, which applies after a restart.
+    /// The new routes.
+    pub started: Vec<String>,
+    /// The routes that are replaced by new versions, each with the keys of the changed settings.
+    pub replaced: Vec<(String, Vec<&'static str>)>,
+    /// The routes that are gone.
+    pub ended: Vec<String>,
+    /// A clause with the name of every changed setting that applies after a restart.
     pub needs_restart: Vec<String>,
 }
 
@@ -32,62 +37,65 @@ pub struct Changes {
 pub struct RouteLimits {
     /// The name.
     pub route: String,
-    /// The limits: not more attempts than at the start, and queues in the order of the start.
+    /// The limits: not more attempts than before.
     pub limits: SchedulerLimits,
 }
 
-/// Compares the settings that a run was **started** with to new settings without problems. Routes
-/// match by their names.
+/// Compares the settings of a run, whose routes are those of the last reload, to new settings
+/// without problems. Routes match by their names.
 pub fn changes(old: &Settings, new: &Settings) -> Changes {
+    let gone = old.routes.iter().map(|route| &route.name);
+    let gone = gone.filter(|name| new.routes.iter().all(|route| route.name != **name));
     let mut changes = Changes {
-        routes: Vec::new(),
+        limits: Vec::new(),
         plugins: Vec::new(),
+        started: Vec::new(),
+        replaced: Vec::new(),
+        ended: gone.cloned().collect(),
         needs_restart: program(old, new),
     };
-    let lines = &mut changes.needs_restart;
-    for was in &old.routes {
-        match new.routes.iter().find(|route| route.name == was.name) {
-            Some(now) => {
-                changes.routes.push(route((old, was), (new, now), lines));
-                let plugin = replaced(&was.plugin, &now.plugin);
-                changes
-                    .plugins
-                    .extend(plugin.map(|plugin| (was.name.clone(), plugin)));
-            }
-            None => lines.push(format!("route `{}` is gone", was.name)),
+    for now in &new.routes {
+        let name = now.name.clone();
+        let Some(was) = old.routes.iter().find(|route| route.name == name) else {
+            changes.started.push(name);
+            continue;
+        };
+        let keys = replacing((old, was), (new, now));
+        if !keys.is_empty() {
+            changes.replaced.push((name, keys));
+            continue;
         }
+        let plugin = matches!(now.plugin.code, Code::Component(_)).then(|| now.plugin.clone());
+        changes
+            .plugins
+            .extend(plugin.map(|plugin| (name.clone(), plugin)));
+        changes.limits.push(RouteLimits {
+            route: name,
+            limits: now.limits(),
+        });
     }
-    if old
-        .queues
-        .iter()
-        .map(declared)
-        .ne(new.queues.iter().map(declared))
-    {
-        lines.push("[queue.…] has changed".to_owned());
+    let lines = &mut changes.needs_restart;
+    for declared in &new.queues {
+        let was = old.queues.iter().find(|was| was.name == declared.name);
+        if was.is_some_and(|was| without_place(was) != without_place(declared)) {
+            lines.push(format!("[queue.{}] has changed", declared.name));
+        }
     }
     if old.limits != new.limits {
         lines.push("[limit.…] has changed".to_owned());
-    }
-    for route in &new.routes {
-        if !old.routes.iter().any(|was| was.name == route.name) {
-            lines.push(format!("route `{}` is new", route.name));
-        }
     }
     changes
 }
 
 fn program(old: &Settings, new: &Settings) -> Vec<String> {
-    waiting(
-        SettingPart::Program,
-        &compare_program(old, new),
-        &[Reload::Restart],
-    )
-    .map(|setting| {
-        let table = setting.tables.first().copied().unwrap_or(Table::Dispatcher);
-        let key = setting.key_in(table).unwrap_or(setting.key);
-        format!("`{key}` of {} has changed", table.title())
-    })
-    .collect()
+    let compared = compare_program(old, new);
+    changed(SettingPart::Program, &compared, &[Reload::Restart])
+        .map(|setting| {
+            let table = setting.tables.first().copied().unwrap_or(Table::Dispatcher);
+            let key = setting.key_in(table).unwrap_or(setting.key);
+            format!("`{key}` of {} has changed", table.title())
+        })
+        .collect()
 }
 
 /// Returns each key and whether its value has changed. Destructures every field, like the functions
@@ -240,7 +248,7 @@ fn compare_metric_terms(old: &MetricTerms, new: &MetricTerms) -> Vec<(&'static s
 }
 
 /// Returns a queue's declaration without its place in the file.
-fn declared(queue: &QueueDeclaration) -> QueueDeclaration {
+fn without_place(queue: &QueueDeclaration) -> QueueDeclaration {
     QueueDeclaration {
         at: String::new(),
         ..queue.clone()
@@ -262,39 +270,24 @@ fn listed(queues: &[WeightedQueue]) -> Vec<(&QueueName, Option<NonZeroU32>)> {
 /// A route with the settings that it is part of.
 type RouteOf<'a> = (&'a Settings, &'a Route);
 
-fn route(old: RouteOf<'_>, new: RouteOf<'_>, lines: &mut Vec<String>) -> RouteLimits {
+/// Returns the keys of the changed settings that only a new version of the route applies.
+fn replacing(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<&'static str> {
     let ((_, was), (_, now)) = (old, new);
-    let name = &was.name;
-    lines.extend(
-        waiting(
-            SettingPart::Route,
-            &compare_route(old, new),
-            &[Reload::Restart],
-        )
-        .map(|setting| format!("`{}` of route `{name}` has changed", setting.key)),
-    );
-    let waits: &[Reload] = match replaced(&was.plugin, &now.plugin) {
-        Some(_) => &[Reload::Restart],
-        None => &[Reload::Restart, Reload::Replace],
+    let of_route = compare_route(old, new);
+    let of_plugin = compare_plugin(&was.plugin, &now.plugin);
+    let both = (&was.plugin.code, &now.plugin.code);
+    let by_plugin: &[Reload] = match both {
+        (Code::Component(_), Code::Component(_)) => &[Reload::Route],
+        _ => &[Reload::Route, Reload::Plugin],
     };
-    let compared = compare_plugin(&was.plugin, &now.plugin);
-    lines.extend(
-        waiting(SettingPart::Plugin, &compared, waits).map(|setting| {
-            let key = setting.key;
-            format!("`{key}` of the plugin of route `{name}` has changed")
-        }),
-    );
-    let (wanted, most) = (now.settings.concurrency, was.settings.concurrency);
-    if wanted > most {
-        lines.push(format!(
-            "`concurrency` of route `{name}` is now {wanted}, and stays at {most}, its value at \
-             the start"
-        ));
+    let route = changed(SettingPart::Route, &of_route, &[Reload::Route]);
+    let plugin = changed(SettingPart::Plugin, &of_plugin, by_plugin);
+    let mut keys: Vec<&'static str> = route.chain(plugin).map(|setting| setting.key).collect();
+    // Its plugin has no room for more attempts.
+    if now.settings.concurrency > was.settings.concurrency {
+        keys.push("concurrency");
     }
-    RouteLimits {
-        route: name.clone(),
-        limits: limits(was, now),
-    }
+    keys
 }
 
 fn compare_route(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<(&'static str, bool)> {
@@ -323,38 +316,6 @@ fn compare_route(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<(&'static str, bool)
         ("limits", limit_names(old) != limit_names(new)),
     ];
     [settings.compare(&now.settings), together].concat()
-}
-
-fn limits(was: &Route, now: &Route) -> SchedulerLimits {
-    // A queue that was removed from the list is still read until the next start, with its old
-    // limits.
-    SchedulerLimits {
-        attempts: now.settings.concurrency.min(was.settings.concurrency),
-        lanes: was
-            .queues
-            .iter()
-            .map(|queue: &WeightedQueue| {
-                let now = now.queues.iter().find(|other| other.name == queue.name);
-                now.unwrap_or(queue).limits()
-            })
-            .collect(),
-        ..now.limits()
-    }
-}
-
-/// Returns the new plugin, with the old values of settings that need a restart. Returns `None` for
-/// forwarders.
-fn replaced(was: &PluginConfig, now: &PluginConfig) -> Option<PluginConfig> {
-    let both = (&was.code, &now.code);
-    matches!(both, (Code::Component(_), Code::Component(_))).then(|| PluginConfig {
-        name: was.name.clone(),
-        settings: was.settings.reloaded(&now.settings),
-        trials: Trials {
-            record: was.trials.record.clone(),
-            ..now.trials.clone()
-        },
-        ..now.clone()
-    })
 }
 
 fn compare_plugin(was: &PluginConfig, now: &PluginConfig) -> Vec<(&'static str, bool)> {
@@ -440,15 +401,15 @@ fn files(secrets: &[(String, Secret)]) -> impl Iterator<Item = (&String, &Path)>
     secrets.iter().map(|(name, secret)| (name, secret.file()))
 }
 
-/// Iterates over the settings that differ and are of one of these classes.
-fn waiting(
+/// Iterates over the settings that differ and that a reload applies in one of these ways.
+fn changed(
     part: SettingPart,
     compared: &[(&'static str, bool)],
-    classes: &[Reload],
+    ways: &[Reload],
 ) -> impl Iterator<Item = &'static Setting> {
     declared::all().filter(move |setting| {
         setting.part == part
-            && classes.contains(&setting.reload)
+            && ways.contains(&setting.reload())
             && compared.contains(&(setting.key, true))
     })
 }

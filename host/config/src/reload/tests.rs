@@ -44,7 +44,7 @@ fn limits(rate: Option<f64>, attempts: Option<usize>) -> LaneLimits {
 }
 
 #[test]
-fn limits_are_applied_at_run_time() {
+fn limits_apply_to_running_routes() {
     let same = change(&[]);
     assert_eq!(same.needs_restart, [""; 0]);
     let wanted = SchedulerLimits {
@@ -54,7 +54,7 @@ fn limits_are_applied_at_run_time() {
         lanes: vec![limits(Some(10.0), None), limits(None, None)],
         weights: BTreeMap::new(),
     };
-    assert_eq!((same.routes.len(), &same.routes[0].limits), (2, &wanted));
+    assert_eq!((same.limits.len(), &same.limits[0].limits), (2, &wanted));
 
     let new = change(&[
         (
@@ -63,7 +63,10 @@ fn limits_are_applied_at_run_time() {
         ),
         ("rate = { a = '10/s' }", "rate = { b = '5/s' }"),
     ]);
-    assert_eq!(new.needs_restart, [""; 0]);
+    assert_eq!(
+        (&new.replaced[..], &new.needs_restart[..]),
+        (&[][..], &[][..])
+    );
     let wanted = SchedulerLimits {
         attempts: 20,
         prefetch: 7,
@@ -71,62 +74,105 @@ fn limits_are_applied_at_run_time() {
         ..wanted
     };
     assert_eq!(
-        (new.routes[0].route.as_str(), &new.routes[0].limits),
+        (new.limits[0].route.as_str(), &new.limits[0].limits),
         ("r", &wanted)
     );
 }
 
 #[test]
-fn concurrency_above_the_start_value_is_capped_and_reported() {
-    let new = change(&[("concurrency = 50", "concurrency = 80")]);
-    assert_eq!(new.routes[0].limits.attempts, 50);
+fn what_a_running_route_cannot_apply_replaces_it() {
+    let replaced = |replace: &[(&str, &str)]| {
+        let changes = change(replace);
+        assert_eq!(changes.needs_restart, [""; 0]);
+        assert_eq!(changes.limits.len() + changes.replaced.len(), 2);
+        let keys = changes.replaced.into_iter();
+        keys.flat_map(|(_, keys)| keys).collect::<Vec<_>>()
+    };
     assert_eq!(
-        new.needs_restart,
-        ["`concurrency` of route `r` is now 80, and stays at 50, its value at the start"]
+        replaced(&[
+            (
+                "queues = ['a', 'b']",
+                "queues = ['b', 'x']\npoll-for = 1\nretry = { first = '2s' }",
+            ),
+            ("rate = { a = '10/s' }", "batch-size = 10\nbatch-window = 3"),
+        ]),
+        ["queues", "poll-for", "retry.first", "batch-size"]
+    );
+    // The plugin has no room for more attempts, and it has for fewer.
+    assert_eq!(
+        replaced(&[("concurrency = 50", "concurrency = 80")]),
+        ["concurrency"]
+    );
+    assert_eq!(
+        replaced(&[("concurrency = 50", "concurrency = 8")]),
+        [""; 0]
+    );
+    // Both routes have the plugin.
+    assert_eq!(
+        replaced(&[(
+            "function = 'f'",
+            "function = 'g'\ninvocation = 'async'\nmax-memory = '8MiB'",
+        )]),
+        [["function", "invocation", "max-memory"]; 2].concat()
+    );
+    assert_eq!(
+        replaced(&[("function = 'f'", "file = 'p.wasm'")]),
+        ["file", "file"]
     );
 }
 
 #[test]
+fn a_component_is_replaced_in_its_running_route() {
+    let component = ("function = 'f'", "file = 'p.wasm'");
+    let old = settings(&[component]);
+    let new = changes(
+        &old,
+        &settings(&[("function = 'f'", "file = 'q.wasm'\nwarm = 3")]),
+    );
+    assert_eq!((new.replaced.len(), new.plugins.len()), (0, 2));
+    let new = changes(
+        &old,
+        &settings(&[("function = 'f'", "file = 'p.wasm'\ntimeout = '9s'")]),
+    );
+    let wanted = [
+        ("r".to_owned(), vec!["timeout"]),
+        ("s".to_owned(), vec!["timeout"]),
+    ];
+    assert_eq!((&new.replaced[..], new.plugins.len()), (&wanted[..], 0));
+}
+
+#[test]
+fn routes_come_and_go() {
+    let new = change(&[("name = 's'", "name = 't'")]);
+    assert_eq!(
+        (&new.started[..], &new.ended[..]),
+        (&["t".to_owned()][..], &["s".to_owned()][..])
+    );
+    assert_eq!((new.limits.len(), new.replaced.len()), (1, 0));
+    assert_eq!(new.needs_restart, [""; 0]);
+}
+
+#[test]
 fn changes_that_need_a_restart_are_listed() {
-    let new = change(&[
-        (
-            "workers = 2",
-            "workers = 3\nlog-level = 'warn'\nmetrics-interval = 5",
-        ),
-        (
-            "function = 'f'",
-            "function = 'g'\ninvocation = 'async'\nmax-memory = '8MiB'",
-        ),
-        (
-            "queues = ['a', 'b']",
-            "queues = ['b', 'x']\npoll-for = 1\nretry = { first = '2s' }",
-        ),
-        ("rate = { a = '10/s' }", "batch-size = 10\nbatch-window = 3"),
-        ("name = 's'", "name = 't'"),
-    ]);
+    let new = change(&[(
+        "workers = 2",
+        "workers = 3\nlog-level = 'warn'\nmetrics-interval = 5",
+    )]);
     assert_eq!(
         new.needs_restart,
         [
             "`workers` of [dispatcher] has changed",
             "`metrics-interval` of [dispatcher] has changed",
-            "`queues` of route `r` has changed",
-            "`poll-for` of route `r` has changed",
-            "`retry.first` of route `r` has changed",
-            "`batch-size` of route `r` has changed",
-            "`function` of the plugin of route `r` has changed",
-            "`invocation` of the plugin of route `r` has changed",
-            "`max-memory` of the plugin of route `r` has changed",
-            "route `s` is gone",
-            "route `t` is new",
         ]
     );
-    // `a` is gone from the list and is read on as before.
-    let wanted = vec![limits(Some(10.0), None), limits(None, None)];
-    assert_eq!(
-        (new.routes.len(), &new.routes[0].limits.lanes),
-        (1, &wanted)
-    );
-    assert_eq!(new.routes[0].limits.window, Duration::from_secs(3));
+    let declared = |visibility: &str| {
+        let queue = format!("[queue.q]\nvisibility = {visibility}\n[plugin.f]");
+        settings(&[("[plugin.f]", &queue)])
+    };
+    let lines = changes(&declared("30"), &declared("60")).needs_restart;
+    assert_eq!(lines, ["[queue.q] has changed"]);
+    let new = changes(&settings(&[]), &declared("60")).needs_restart;
+    assert_eq!(new, [""; 0], "a new queue is made");
 }
 
 #[test]
@@ -136,35 +182,25 @@ fn limits_of_all_processes_need_a_restart() {
     let limited = ("name = 'r'", "name = 'r'\nlimits = ['b']");
     let compare = |new: &[(&str, &str)]| {
         let old = settings(&[one, limited]);
-        changes(&old, &settings(new)).needs_restart
+        changes(&old, &settings(new))
     };
-    assert_eq!(compare(&[one, limited]), [""; 0]);
-    assert_eq!(
-        compare(&[("[plugin.f]", other), limited]),
-        ["[limit.…] has changed"]
-    );
-    assert_eq!(compare(&[one]), ["`limits` of route `r` has changed"]);
+    assert_eq!(compare(&[one, limited]).needs_restart, [""; 0]);
+    let changed = compare(&[("[plugin.f]", other), limited]);
+    assert_eq!(changed.needs_restart, ["[limit.…] has changed"]);
+    assert_eq!(changed.replaced, [], "the route's limit has the same name");
+    let changed = compare(&[one]);
+    assert_eq!(changed.needs_restart, [""; 0]);
+    assert_eq!(changed.replaced, [("r".to_owned(), vec!["limits"])]);
     let fleet = "[fleet]\nstore = 'redis:'\n[limit.b]\nrate = '1/s'\n[plugin.f]";
     assert_eq!(
-        compare(&[("[plugin.f]", fleet), limited]),
+        compare(&[("[plugin.f]", fleet), limited]).needs_restart,
         ["`store` of [fleet] has changed"]
     );
 }
 
-#[test]
-fn changed_plugin_kind_is_reported_as_a_changed_file() {
-    let new = change(&[("function = 'f'", "file = 'p.wasm'")]);
-    let lines: Vec<_> = new
-        .needs_restart
-        .iter()
-        .filter(|line| line.contains("`r`"))
-        .collect();
-    assert_eq!(lines, ["`file` of the plugin of route `r` has changed",]);
-}
-
 /// A forgotten setting would be neither applied nor named.
 #[test]
-fn every_setting_that_needs_a_restart_is_compared() {
+fn every_setting_that_does_not_apply_at_once_is_compared() {
     let settings = settings(&[]);
     let route = &settings.routes[0];
     for (part, compared) in [
@@ -183,7 +219,7 @@ fn every_setting_that_needs_a_restart_is_compared() {
             let excused =
                 setting.tables.is_empty() || (part, setting.key) == (SettingPart::Route, "name");
             let found = compared.iter().any(|(key, _)| *key == setting.key);
-            let waits = setting.reload == Reload::Restart;
+            let waits = matches!(setting.reload(), Reload::Restart | Reload::Route);
             assert!(found || excused || !waits, "{part:?} {}", setting.key);
         }
         for (key, differs) in compared {

@@ -16,6 +16,7 @@ use dispatcher_operate::operations::{
 };
 use dispatcher_operate::problem::{CallProblem, FieldProblem};
 use dispatcher_operate::scale::{LimitedLoad, RouteLoad};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// How long the other processes of the fleet are asked for. Autoscalers wait 3 seconds.
@@ -39,7 +40,7 @@ pub(super) async fn overview(call: Call) -> ApiResult {
         queues: queues.len().into(),
         paused: paused.map(|queue| queue.queue.clone()).take(100).collect(),
         running: counters.running.into(),
-        leases: call.state.admin.ledger.held().into(),
+        leases: call.state.admin.held.load(Relaxed).into(),
         messages: MessageTotals {
             received: counters.received.into(),
             done: counters.done.into(),

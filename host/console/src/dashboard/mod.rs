@@ -474,6 +474,7 @@ async fn schedules(visit: Visit) -> PageResult {
         .admin
         .metrics
         .meters
+        .all()
         .iter()
         .map(|(name, _)| name.to_string())
         .take(LISTED)

@@ -10,8 +10,9 @@ use super::looks::{
 use dispatcher_config::prices::Prices;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
-use dispatcher_core::telemetry::metrics::Meters;
 use dispatcher_core::telemetry::metrics::histogram::Samples;
+use dispatcher_core::telemetry::metrics::meter::Meter;
+use dispatcher_core::telemetry::metrics::{Meters, NamedMeter};
 use dispatcher_operate::messages::Backlog;
 use dispatcher_operate::operations::{
     DepthView, Operations, Page, QueueAndRoute, QueueView, UnreadLook,
@@ -40,9 +41,7 @@ const ASKED_TOGETHER: usize = 200;
 /// The history of the meters, and the views that are looked at.
 pub(super) struct Sampler {
     meters: Arc<Meters>,
-    /// The price of a call for each queue, in nanodollars.
-    prices: Vec<u64>,
-    all_prices: Prices,
+    prices: Prices,
     past: Mutex<Past>,
     looks: Mutex<Looks>,
     depths: Mutex<Depths>,
@@ -57,6 +56,18 @@ pub(super) struct Sampler {
 struct Past {
     all: History,
     queues: HashMap<Arc<str>, History>,
+    known: KnownMeters,
+}
+
+/// The meters that were there at the last reading.
+#[derive(Default)]
+struct KnownMeters {
+    /// The changes of the list of meters until then.
+    changes: Option<u64>,
+    /// The meters, each with the price of a call in nanodollars.
+    meters: Vec<(NamedMeter, u64)>,
+    /// The counts and durations of queues that were removed.
+    removed: (Tally, Samples),
 }
 
 #[derive(Default)]
@@ -128,30 +139,18 @@ pub(super) struct KnownDepth {
 }
 
 impl Sampler {
-    pub(super) fn new(meters: &Arc<Meters>, all_prices: &Prices) -> Self {
+    pub(super) fn new(meters: &Arc<Meters>, prices: &Prices) -> Self {
         let now = clock::now();
-        let prices: Vec<u64> = meters
-            .iter()
-            .map(|(name, _)| nanodollars(all_prices, name))
-            .collect();
-        let queues = meters
-            .iter()
-            .zip(&prices)
-            .take(HISTORIES)
-            .map(|((name, meter), price)| {
-                let reading = Reading {
-                    tally: Tally::of(meter, *price),
-                    ..Reading::default()
-                };
-                (name.clone(), History::new(now, reading))
-            });
-        let past = Past {
-            queues: queues.collect(),
-            all: History::new(now, read_all(meters, &prices, None)),
+        let mut known = KnownMeters::default();
+        known.refresh(meters, prices);
+        let mut past = Past {
+            queues: HashMap::new(),
+            all: History::new(now, known.read_all(None)),
+            known,
         };
+        past.follow_queues(now);
         Self {
-            prices,
-            all_prices: all_prices.clone(),
+            prices: prices.clone(),
             meters: meters.clone(),
             past: Mutex::new(past),
             looks: Mutex::default(),
@@ -176,23 +175,31 @@ impl Sampler {
             waiting.collect()
         };
         let mut past = self.past();
-        let all = read_all(&self.meters, &self.prices, Some(past.all.last()));
+        if past.known.refresh(&self.meters, &self.prices) {
+            past.follow_queues(now);
+        }
+        let Past {
+            all: of_all,
+            queues,
+            known,
+        } = &mut *past;
+        let all = known.read_all(Some(of_all.last()));
         // The sum of only some queues would change with what users look at.
-        let known = self
+        let every = known
             .meters
             .iter()
-            .map(|(name, _)| waiting.get(&**name))
+            .map(|((name, _), _)| waiting.get(&**name))
             .collect::<Option<Vec<&u64>>>()
-            .filter(|known| !known.is_empty());
-        past.all.record(
+            .filter(|every| !every.is_empty());
+        of_all.record(
             now,
             Reading {
-                waiting: known.map(|known| known.into_iter().sum()),
+                waiting: every.map(|every| every.into_iter().sum()),
                 ..all
             },
         );
-        for ((name, meter), price) in self.meters.iter().zip(&self.prices).take(HISTORIES) {
-            let Some(history) = past.queues.get_mut(name) else {
+        for ((name, meter), price) in &known.meters {
+            let Some(history) = queues.get_mut(name) else {
                 continue;
             };
             let tally = Tally::of(meter, *price);
@@ -494,12 +501,13 @@ impl Sampler {
 
     /// Returns the price of a million calls for a queue in US dollars, if they are billed.
     pub(super) fn price(&self, queue: &str) -> Option<f64> {
-        self.all_prices.dollars_per_million_calls(queue)
+        self.prices.dollars_per_million_calls(queue)
     }
 
     /// Returns whether calls for any of the queues are billed.
     pub(super) fn is_billed(&self) -> bool {
-        self.prices.iter().any(|price| *price > 0)
+        let past = self.past();
+        past.known.meters.iter().any(|(_, price)| *price > 0)
     }
 
     /// Returns the depth of a queue, if it was requested recently.
@@ -546,6 +554,21 @@ impl Sampler {
 }
 
 impl Past {
+    /// Keeps the histories of the first queues, and no others.
+    fn follow_queues(&mut self, now: BootInstant) {
+        let mut before = std::mem::take(&mut self.queues);
+        for ((name, meter), price) in self.known.meters.iter().take(HISTORIES) {
+            let history = before.remove(name).unwrap_or_else(|| {
+                let reading = Reading {
+                    tally: Tally::of(meter, *price),
+                    ..Reading::default()
+                };
+                History::new(now, reading)
+            });
+            self.queues.insert(name.clone(), history);
+        }
+    }
+
     fn of(&self, queue: Option<&str>) -> Option<&History> {
         match queue {
             None => Some(&self.all),
@@ -567,26 +590,56 @@ impl Tally {
     }
 }
 
-/// Reads all queues together. Durations are only added up if an attempt has ended.
-fn read_all(meters: &Meters, prices: &[u64], last: Option<&Reading>) -> Reading {
-    let mut tally = Tally::default();
-    for ((_, meter), price) in meters.iter().zip(prices) {
-        tally = tally.plus(Tally::of(meter, *price));
-    }
-    let durations = match last {
-        Some(last) if last.tally.same_attempts(tally) => last.durations.clone(),
-        _ => {
-            let mut sum = Samples::default();
-            meters
-                .iter()
-                .for_each(|(_, meter)| meter.add_durations(&mut sum));
-            sum
+impl KnownMeters {
+    /// Notes the queues that were added or removed. Returns whether there are any.
+    fn refresh(&mut self, meters: &Meters, prices: &Prices) -> bool {
+        let changes = Some(meters.changes());
+        if self.changes == changes {
+            return false;
         }
-    };
-    Reading {
-        tally,
-        durations,
-        waiting: None,
+        self.changes = changes;
+        let all = meters.all().into_iter().map(|named| {
+            let price = nanodollars(prices, &named.0);
+            (named, price)
+        });
+        let before = std::mem::replace(&mut self.meters, all.collect());
+        let stay: HashSet<*const Meter> = self
+            .meters
+            .iter()
+            .map(|((_, meter), _)| Arc::as_ptr(meter))
+            .collect();
+        let (tally, durations) = &mut self.removed;
+        for ((_, meter), price) in before {
+            if !stay.contains(&Arc::as_ptr(&meter)) {
+                *tally = tally.plus(Tally::of(&meter, price));
+                meter.add_durations(durations);
+            }
+        }
+        true
+    }
+
+    /// Reads all queues together, those that were removed included. Durations are only added up if
+    /// an attempt has ended.
+    fn read_all(&self, last: Option<&Reading>) -> Reading {
+        let (mut tally, removed) = (self.removed.0, &self.removed.1);
+        for ((_, meter), price) in &self.meters {
+            tally = tally.plus(Tally::of(meter, *price));
+        }
+        let durations = match last {
+            Some(last) if last.tally.same_attempts(tally) => last.durations.clone(),
+            _ => {
+                let mut sum = removed.clone();
+                for ((_, meter), _) in &self.meters {
+                    meter.add_durations(&mut sum);
+                }
+                sum
+            }
+        };
+        Reading {
+            tally,
+            durations,
+            waiting: None,
+        }
     }
 }
 
@@ -692,5 +745,24 @@ mod tests {
             let found = sampler.past().all.newest().and_then(Point::waiting);
             assert_eq!(found, backlog, "{why}");
         }
+    }
+
+    #[test]
+    fn what_removed_queues_did_stays_part_of_the_whole() {
+        let meters = Arc::new(Meters::new(["a"]));
+        let sampler = Sampler::new(&meters, &Prices::default());
+        let start = clock::now();
+        let b = meters.add("b");
+        sampler.sample(start + EVERY);
+        b.done.many(5);
+        meters.remove("b");
+        meters.add("c").done.many(2);
+        sampler.sample(start + 2 * EVERY);
+        sampler.sample(start + 3 * EVERY);
+        let past = sampler.past();
+        assert_eq!(past.all.last().tally.done, 7);
+        let mut followed: Vec<&str> = past.queues.keys().map(|name| &**name).collect();
+        followed.sort_unstable();
+        assert_eq!(followed, ["a", "c"]);
     }
 }

@@ -111,3 +111,12 @@ impl Downstream {
         self.said.lock()
     }
 }
+
+impl Drop for Downstream {
+    fn drop(&mut self) {
+        if self.said.get_mut().is_closed {
+            self.readiness.reopen_route(&self.route);
+        }
+        self.readiness.remove_route();
+    }
+}

@@ -41,8 +41,6 @@ const SHORT_OF_BYTES: Duration = Duration::from_secs(1);
 pub struct Source {
     /// The queue.
     pub queue: Arc<dyn Queue>,
-    /// Its index in the keeper's list.
-    pub place: usize,
     /// The visibility timeout of received messages.
     pub visibility: Duration,
     /// Whether the newest messages are requested first.
@@ -176,6 +174,16 @@ impl Intake {
                 () = permits.freed() => {}
                 () = self.scheduler.replan.notified() => self.arrivals.arrived(),
             }
+        }
+        // A later version of the route may receive from the queue now.
+        for (source, _) in self
+            .sources
+            .iter()
+            .zip(&troubles)
+            .filter(|(_, of_queue)| of_queue.lasts())
+        {
+            let name = &source.queue.identity().name;
+            self.readiness.clear(&format!("queue {name}"));
         }
         if awaited {
             tracing::info!(route = self.route, "outstanding receives answered");
@@ -338,7 +346,7 @@ impl Intake {
         let source = &self.sources[poll.lane];
         let answered = clock::now();
         let terms = messages.iter().map(|message| LeaseTerms {
-            queue: source.place,
+            queue: poll.lane,
             receipt: message.receipt.clone(),
             received,
             answered,

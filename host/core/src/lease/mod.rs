@@ -11,10 +11,12 @@ use book::{Book, LeaseId, LeaseTerms};
 use invisible::InvisibleMessages;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// The book, shared by the leases, which enter themselves, and the keeper, which reads it.
+/// The book of a route, shared by the leases, which enter themselves, and the keeper, which reads
+/// it.
 #[derive(Debug, Default)]
 pub struct Ledger {
     book: Mutex<Book>,
@@ -22,14 +24,24 @@ pub struct Ledger {
     changed: Notify,
     /// Notified when calls have been answered.
     answered: Notify,
+    /// The number of leases in this ledger and all others of the process.
+    held: Arc<AtomicUsize>,
 }
 
 impl Ledger {
+    /// Creates a ledger whose leases are also counted in `held`.
+    pub fn counted_in(held: Arc<AtomicUsize>) -> Self {
+        Self {
+            held,
+            ..Self::default()
+        }
+    }
+
     /// Enters the leases of one receive.
     pub fn open(self: &Arc<Self>, terms: impl IntoIterator<Item = LeaseTerms>) -> Vec<Lease> {
         let mut book = self.lock();
         let before = book.next_attention();
-        let leases = terms
+        let leases: Vec<Lease> = terms
             .into_iter()
             .map(|terms| {
                 let (id, cancelled) = book.open(terms);
@@ -42,15 +54,11 @@ impl Ledger {
             .collect();
         let sooner = before.is_none() || book.next_attention() < before;
         drop(book);
+        self.held.fetch_add(leases.len(), Relaxed);
         if sooner {
             self.changed.notify_one();
         }
         leases
-    }
-
-    /// Returns the number of leases that are held now.
-    pub fn held(&self) -> usize {
-        self.lock().len()
     }
 
     /// Returns when a lease ends, unless it is extended again; `None` once it is lost or over.
@@ -113,6 +121,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.ledger.lock().close(self.id);
+        self.ledger.held.fetch_sub(1, Relaxed);
     }
 }
 

@@ -447,10 +447,20 @@ impl<J: WaitingJob> Scheduler<J> {
 
     /// Whether no job waits, is held or runs.
     pub fn is_at_rest(&self) -> bool {
-        let kept = self.waiting() + self.held() + self.limited() + self.aside();
+        !self.has_workers() && self.kept() == 0
+    }
+
+    /// Returns the maximum number of attempts that may run at once if no more jobs arrive.
+    pub fn attempts_left(&self) -> usize {
+        let running: usize = self.lanes.active().map(|lane| lane.attempts).sum();
+        running + self.kept()
+    }
+
+    /// Returns the number of jobs that are here and do not run.
+    fn kept(&self) -> usize {
         let deferred: usize = self.lanes.active().map(|lane| lane.deferred.len()).sum();
-        let kept = kept + self.overtaking.len() + deferred;
-        !self.has_workers() && kept == 0
+        let waiting = self.waiting() + self.held() + self.limited() + self.aside();
+        waiting + self.overtaking.len() + deferred
     }
 }
 

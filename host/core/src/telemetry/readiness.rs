@@ -22,6 +22,11 @@ impl Readiness {
         self.lock().routes += 1;
     }
 
+    /// Removes a route from the process, which has none of its conditions.
+    pub fn remove_route(&self) {
+        self.lock().routes -= 1;
+    }
+
     /// Records that the circuit of a route is open, for this reason.
     pub fn close_route(&self, route: &str, reason: &str) {
         let mut conditions = self.lock();
@@ -104,5 +109,8 @@ mod tests {
         assert!(readiness.is_ready());
         readiness.set("queue a", "no answer");
         assert!(!readiness.is_ready());
+        readiness.clear("queue a");
+        readiness.remove_route();
+        assert!(!readiness.is_ready(), "only the closed one is left");
     }
 }

@@ -4,24 +4,26 @@
 
 use super::ProcessContext;
 use super::route::RunningRoute;
+use super::routes::RouteSet;
 use super::schedule::RunningMovers;
 use super::service_manager;
 use super::stop::StopPlan;
+use dispatcher_config::Route;
 use dispatcher_config::problem::Problem;
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::executor::pool::{Pool, PoolShutdown};
-use dispatcher_core::lease::Ledger;
 use dispatcher_core::queue::Queue;
 use dispatcher_core::tasks;
-use dispatcher_core::tasks::Group;
+use dispatcher_core::tasks::{Group, Task};
 use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_core::telemetry::events::outcomes::AbandonedMessages;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// The exit codes of a forced stop: 128 plus the signal's number, as in shells.
@@ -75,10 +77,22 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// The minimum time for the guest threads to end, and the time limit for leaving a backend.
 const CLOSING: Duration = Duration::from_secs(2);
 
+/// The routes at a stop.
+pub struct StoppedRoutes {
+    /// The routes that received messages until now.
+    pub running: Vec<RunningRoute>,
+    /// Those that were ending already.
+    pub ending: Vec<Task<()>>,
+    /// The plan of the stop.
+    pub plan: StopPlan,
+}
+
 /// A finished stop.
 pub(crate) struct FinishedStop {
     /// The time when it began.
     pub began: BootInstant,
+    /// Its plan.
+    pub plan: StopPlan,
     /// Its result.
     pub ended: Result<(), Vec<Problem>>,
 }
@@ -87,39 +101,43 @@ pub(crate) struct FinishedStop {
 pub(crate) async fn until_stopped(
     mut signals: Signals,
     shared: &ProcessContext,
-    routes: Vec<RunningRoute>,
+    routes: &RouteSet,
     until_stop: impl Sized,
-    scheduling: RunningMovers,
+    movers: &Mutex<RunningMovers>,
     pool: Pool,
-    plan: StopPlan,
 ) -> FinishedStop {
     tokio::select! {
         _ = signals.next() => {}
         () = shared.drain.cancelled() => {}
         () = shared.broken.cancelled() => return FinishedStop {
             began: clock::now(),
+            plan: routes.plan(),
             ended: Err(vec![broken()]),
         },
     }
     let began = clock::now();
     shared.readiness.set("dispatcher", "it is stopping");
-    service_manager::stopping(plan);
     drop((signals, until_stop));
+    let stopped = routes.stop();
+    let plan = stopped.plan;
+    service_manager::stopping(plan);
     let held = HeldWork {
         counters: shared.counters.clone(),
-        ledger: shared.ledger.clone(),
+        held: shared.held.clone(),
     };
     let _force = tasks::spawn(force(Some(held)));
     let grace_ends = began + plan.attempts();
-    if let Err(problems) = drain(shared, routes, plan).await {
+    if let Err(problems) = drain(shared, stopped).await {
         return FinishedStop {
             began,
+            plan,
             ended: Err(problems),
         };
     }
     // Other processes send the messages that are claimed but not sent by then.
+    let mut movers = movers.lock().await;
     tokio::select! {
-        () = scheduling.finish() => {}
+        () = movers.finish() => {}
         () = clock::sleep_until(Some(grace_ends)) => {}
     }
     // An instance that takes many attempts stays in the pool as long as its plugin exists.
@@ -129,6 +147,7 @@ pub(crate) async fn until_stopped(
     tracing::info!("stopped");
     FinishedStop {
         began,
+        plan,
         ended: Ok(()),
     }
 }
@@ -177,17 +196,18 @@ async fn close(pool: Pool, latest: BootInstant) {
 ///
 /// # Errors
 /// Fails if a stage panics.
-pub async fn drain(
-    shared: &ProcessContext,
-    routes: Vec<RunningRoute>,
-    plan: StopPlan,
-) -> Result<(), Vec<Problem>> {
+pub async fn drain(shared: &ProcessContext, stopped: StoppedRoutes) -> Result<(), Vec<Problem>> {
+    let StoppedRoutes {
+        running: routes,
+        ending,
+        plan,
+    } = stopped;
     let began = clock::now();
     let grace_ends = began + plan.attempts();
     let running = shared.counters.running.get();
     tracing::info!(
         running,
-        held = shared.ledger.held(),
+        held = shared.held.load(Relaxed),
         grace = ?plan.attempts(),
         at_most_s = clock::whole_seconds(plan.total()),
         "stopping; a second signal forces the exit"
@@ -202,7 +222,11 @@ pub async fn drain(
     });
     let mut finishing = Group::new();
     for route in routes {
-        finishing.spawn(finish(route, shared.halt.clone(), began + plan.receives()));
+        let latest = began + plan.receives();
+        finishing.spawn(finish(route, shared.halt.clone(), latest, drop));
+    }
+    for route in ending {
+        finishing.spawn(route.finished());
     }
     while !finishing.is_empty() {
         tokio::select! {
@@ -240,7 +264,8 @@ async fn force(held: Option<HeldWork>) {
 /// The work that a forced exit interrupts.
 struct HeldWork {
     counters: Arc<Counters>,
-    ledger: Arc<Ledger>,
+    /// The number of messages.
+    held: Arc<AtomicUsize>,
 }
 
 impl HeldWork {
@@ -251,7 +276,7 @@ impl HeldWork {
         if std::thread::Builder::new().spawn(move || {
             tracing::warn!(
                 running = self.counters.running.get(),
-                held = self.ledger.held(),
+                held = self.held.load(Relaxed),
                 "exit forced: attempts are cut off, and held messages come again when their visibility timeout ends"
             );
             // The process may have stopped waiting.
@@ -273,16 +298,24 @@ fn broken() -> Problem {
 }
 
 /// Ends the stages in the order in which messages pass them. Gives up a receive that is not
-/// answered by `latest`; attempts and messages that wait for one do not wait for it.
-async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstant) {
+/// answered by `latest`; attempts and messages that wait for one do not wait for it. Tells
+/// `progress` after each attempt whether a receive is still unanswered.
+pub(super) async fn finish(
+    route: RunningRoute,
+    halt: CancellationToken,
+    latest: BootInstant,
+    progress: impl Fn(bool),
+) {
     let RunningRoute {
         scheduler,
         intake,
         mut settlements,
         executor,
         limits,
-        name,
+        route: Route { name, .. },
         queues,
+        keeper,
+        ..
     } = route;
     let last_receive = async {
         tokio::select! {
@@ -302,6 +335,7 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstan
         } else {
             executor.start_workers();
         }
+        progress(receiving);
         // The released messages may have been the last ones, and then no further attempt retires.
         if !receiving && scheduler.lock().is_at_rest() {
             break;
@@ -320,6 +354,7 @@ async fn finish(route: RunningRoute, halt: CancellationToken, latest: BootInstan
     while !settlements.is_empty() {
         settlements.next().await;
     }
+    drop(keeper);
     tasks::all(queues.iter().map(|queue| leave(&**queue)).collect()).await;
 }
 

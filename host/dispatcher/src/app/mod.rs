@@ -15,6 +15,7 @@ mod redrive;
 mod reload;
 mod replace;
 pub mod route;
+mod routes;
 pub mod sandbox;
 mod schedule;
 mod service_manager;
@@ -27,17 +28,15 @@ pub(crate) mod watch;
 pub(crate) use traces::export_logs;
 
 use build::schedule::Schedules;
-use build::{Backends, Built, Spawn};
+use build::{Backends, Built, RouteBuilder};
+use dispatcher_config::Settings;
 use dispatcher_config::flags::Flags;
 use dispatcher_config::problem::Problem;
-use dispatcher_config::{Code, Settings};
 use dispatcher_console::access::Access;
 use dispatcher_core::control::QueueControl;
-use dispatcher_core::executor::Workers;
 use dispatcher_core::executor::pool::Pool;
 use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::fleet::keeper::{Fleet, KeptLimits};
-use dispatcher_core::lease::{Ledger, keeper};
 use dispatcher_core::memory::Budget;
 use dispatcher_core::process;
 use dispatcher_core::queue::Queue;
@@ -59,17 +58,22 @@ use live::Live;
 use messages::QueueMessages;
 use observe::WatchedRun;
 use operations::RunOperations;
-use replace::{ReloadRequests, Replaceable};
-use route::RunningRoute;
+use reload::{ReloadCalls, ReloadedParts};
+use routes::RouteSet;
+use schedule::RunningMovers;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use stop::{Platform, StopPlan};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// The state that all routes of a process share.
 pub struct ProcessContext {
-    /// All leases.
-    pub ledger: Arc<Ledger>,
+    /// The number of leases.
+    pub held: Arc<AtomicUsize>,
+    /// The number of routes that were started.
+    pub started: AtomicU64,
     /// The counters of the process.
     pub counters: Arc<Counters>,
     /// The meters of each queue.
@@ -96,8 +100,6 @@ pub struct ProcessContext {
     pub broken: CancellationToken,
     /// Creates spans, if any are exported.
     pub tracer: Tracer,
-    /// The settings that operators made on queues before the start, by queue name.
-    pub controls: BTreeMap<String, QueueControl>,
     /// The limits that hold for all processes together, if a route has any.
     pub fleet: Option<Arc<Fleet>>,
     /// The connection to the fleet, whose control record was read before the start.
@@ -126,95 +128,88 @@ pub async fn run(
     let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
     let over = CancellationToken::new();
     let backends = Arc::new(Backends::new(settings.stores.clone()));
-    let making = make(&settings, &backends, counters.clone(), spawn, over.clone());
+    let builder = RouteBuilder::new(&settings, &backends, counters.clone(), spawn, over.clone());
     let made = tokio::select! {
         biased; // a signal takes precedence over problems
         _ = signals.next() => {
             tracing::info!("stopped before the first receive");
             return Ok(());
         }
-        made = making => made?,
+        made = make(&settings, &builder) => made?,
     };
-    let RunParts {
-        access,
-        parts:
-            build::Parts {
-                routes: built,
-                loader,
-                budget,
-                fleet,
-            },
-    } = made;
-    let plan = stop_plan(&settings, &built);
-    warn_of_stop(plan);
-    let queues = opened_queues(&built);
-    let mut shared = ProcessContext::new(&queues, counters);
-    shared.budget = Some(budget);
+    let RunParts { access, parts } = made;
+    warn_of_stop(stop_plan(&settings, &parts.routes));
+    let mut shared = ProcessContext::new(counters);
+    shared.budget = Some(builder.budget.clone());
     let exporting = shared
         .trace(&settings, &backends)
         .map_err(|problem| vec![problem])?;
-    let (replacing, wishes) = replace::start(loader, replaceable(&built, &shared.plugins), over);
+    let (replacing, plugins) = replace::start(over);
     doctor::warnings(&settings, &backends, true).await;
     let operations: Arc<OnceLock<Arc<dyn Operations>>> = Arc::default();
-    let limits = shared.keep_limits(&settings, &fleet);
+    let limits = shared.keep_limits(&settings, &parts.fleet);
+    add_queues(&parts.routes, &shared.meters);
     let watched = WatchedRun::new(&settings, &shared);
-    let watching = observe::start(watched, wishes.clone(), &access, &operations)
+    let watching = observe::start(watched, plugins.clone(), &access, &operations)
         .await
         .map_err(|problem| vec![problem])?;
-    let _keeper = shared.keep(&queues);
-    shared.read_controls(&settings, &backends, &fleet).await;
+    let controls = shared
+        .read_controls(&settings, &backends, &parts.fleet)
+        .await;
+    let shared = Arc::new(shared);
     let schedules = Arc::new(Schedules::new(backends, settings.schedule_table.clone()));
-    let scheduling = schedule::start(&settings, &schedules, &shared).await;
-    let names = queue_names(&built);
-    let routes = start_routes(built, &shared, &pool);
-    let running = (&routes[..], queues, wishes.clone());
-    let (live, lasting, operating) = operate(&settings, &shared, schedules, running, &operations);
-    announce(&settings, &names);
-    let reload = reload::ReloadedParts {
+    let live = Arc::new(Live::new(&schedules, &settings, &shared.fleet_link));
+    let threads = (pool.spawner(), settings.program.workers.get());
+    let grace = settings.program.shutdown_grace;
+    let routes = RouteSet::new(&shared, &live, &plugins, threads, grace);
+    let movers = Arc::new(Mutex::new(RunningMovers::new(
+        &settings, &schedules, &shared,
+    )));
+    movers
+        .lock()
+        .await
+        .serve(&settings.queue_names().collect())
+        .await;
+    routes.start(parts, controls);
+    let (calls, reload_calls) = ReloadCalls::new();
+    let replacement = (plugins.clone(), flags.file.is_some().then_some(calls));
+    let shown = RunOperations::new(&settings, &shared, schedules, live.clone(), replacement);
+    let (lasting, operating) = operate(&shared, &live, shown, &operations);
+    let reload = ReloadedParts {
         started: settings,
         flags,
         live,
-        plugins: wishes,
+        routes: routes.clone(),
+        movers: movers.clone(),
+        builder,
+        plugins,
         access,
     };
-    let reloading = hangup.map(|signal| tasks::spawn(reload::watch(signal, reload)));
+    let reloading = hangup.map(|signal| tasks::spawn(reload::watch(signal, reload_calls, reload)));
     let until_stop = (reloading, replacing, operating);
     service_manager::ready(service_manager::RUNNING);
-    let running =
-        drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
+    let running = drain::until_stopped(signals, &shared, &routes, until_stop, &movers, pool);
     let stopped = running.await;
     lasting.finish(&shared.fleet_link, limits).await;
-    flush(stopped, plan, watching, exporting).await
+    flush(stopped, watching, exporting).await
 }
 
-/// Returns the queues of all routes, in the routes' order.
-fn opened_queues(routes: &[Built]) -> Vec<Arc<dyn Queue>> {
-    let queues = routes.iter().flat_map(|route| &route.queues);
-    queues.cloned().collect()
+/// Makes the meters of all queues, so that the first metrics have them in the routes' order.
+fn add_queues(routes: &[Built], meters: &Meters) {
+    for queue in routes.iter().flat_map(|route| &route.queues) {
+        meters.add(queue.identity().name.as_str());
+    }
 }
 
 /// Sends the last metrics and spans, within the remaining time of the stop.
 async fn flush(
     stopped: drain::FinishedStop,
-    plan: StopPlan,
     watching: observe::MonitoringTasks,
     exporting: traces::RunningExport,
 ) -> Result<(), Vec<Problem>> {
-    let latest = stopped.began + plan.telemetry();
+    let latest = stopped.began + stopped.plan.telemetry();
     tokio::join!(watching.finish(latest), exporting.finish(Some(latest)));
     stopped.ended
-}
-
-fn start_routes(built: Vec<Built>, shared: &ProcessContext, pool: &Pool) -> Vec<RunningRoute> {
-    let mut place = 0;
-    let mut routes = Vec::new();
-    for built in built {
-        let queues = built.queues.len();
-        let workers = Workers::Pool(pool.spawner());
-        routes.push(route::start(built, place, shared, workers));
-        place += queues;
-    }
-    routes
 }
 
 /// The operations that go on during the stop.
@@ -237,15 +232,11 @@ impl LastingOperations {
 
 /// Lets operators view and change the running state until the returned values are dropped.
 fn operate(
-    settings: &Settings,
     shared: &ProcessContext,
-    schedules: Arc<Schedules>,
-    (routes, queues, plugins): (&[RunningRoute], Vec<Arc<dyn Queue>>, ReloadRequests),
+    live: &Arc<Live>,
+    shown: RunOperations,
     operations: &OnceLock<Arc<dyn Operations>>,
-) -> (Arc<Live>, LastingOperations, impl Sized + use<>) {
-    let live = Arc::new(Live::new(&schedules, settings, routes, shared));
-    let running = (routes, queues, plugins);
-    let shown = RunOperations::new(settings, shared, schedules, live.clone(), running);
+) -> (LastingOperations, impl Sized + use<>) {
     let shown = Arc::new(shown);
     let measuring = tasks::spawn(shown.rates().measure(shared.stop.clone()));
     let following = tasks::spawn(live.clone().follow(shared.stop.clone()));
@@ -258,7 +249,7 @@ fn operate(
     };
     // Only set here, so this cannot fail.
     let _ = operations.set(shown);
-    (live, lasting, (measuring, following))
+    (lasting, (measuring, following))
 }
 
 /// Opens and loads everything but receives nothing. Returns every problem. Opens nothing if an
@@ -286,7 +277,8 @@ pub async fn check(settings: &Settings) -> Vec<Problem> {
 async fn examine(settings: &Settings, backends: &Arc<Backends>) -> Result<StopPlan, Vec<Problem>> {
     // No attempts are made, so no work needs to be spawned.
     let over = CancellationToken::new();
-    let made = parts(settings, backends, Arc::default(), Arc::new(drop), over).await;
+    let builder = RouteBuilder::new(settings, backends, Arc::default(), Arc::new(drop), over);
+    let made = parts(settings, &builder).await;
     match (made, build::fleet::unlimited(settings, backends).await) {
         (Ok(made), None) => Ok(stop_plan(settings, &made.parts.routes)),
         (made, fleet) => {
@@ -303,28 +295,15 @@ struct RunParts {
 }
 
 /// Makes the parts of a run, after creating the queues that the settings declare.
-async fn make(
-    settings: &Settings,
-    backends: &Arc<Backends>,
-    counters: Arc<Counters>,
-    spawn: Spawn,
-    over: CancellationToken,
-) -> Result<RunParts, Vec<Problem>> {
-    build::declare(settings, backends).await;
-    parts(settings, backends, counters, spawn, over).await
+async fn make(settings: &Settings, builder: &RouteBuilder) -> Result<RunParts, Vec<Problem>> {
+    build::declare(&settings.queues, &builder.backends).await;
+    parts(settings, builder).await
 }
 
 /// Makes the parts of a run, or returns every problem.
-async fn parts(
-    settings: &Settings,
-    backends: &Arc<Backends>,
-    counters: Arc<Counters>,
-    spawn: Spawn,
-    over: CancellationToken,
-) -> Result<RunParts, Vec<Problem>> {
+async fn parts(settings: &Settings, builder: &RouteBuilder) -> Result<RunParts, Vec<Problem>> {
     let access = settings.admin.as_ref().map(Access::open).transpose();
-    let parts = build::parts(settings, backends, counters, spawn, over).await;
-    match (access, parts) {
+    match (access, builder.build(settings).await) {
         (Ok(access), Ok(parts)) => Ok(RunParts {
             access: Arc::new(access.unwrap_or_default()),
             parts,
@@ -365,13 +344,13 @@ fn warn_of_stop(plan: StopPlan) {
 }
 
 impl ProcessContext {
-    /// Creates the context for all queues of a process, grouped by route.
-    pub fn new(queues: &[Arc<dyn Queue>], counters: Arc<Counters>) -> Self {
-        let names = queues.iter().map(|queue| queue.identity().name.as_str());
+    /// Creates the context of a process that has no routes yet.
+    pub fn new(counters: Arc<Counters>) -> Self {
         Self {
-            ledger: Arc::default(),
+            held: Arc::default(),
+            started: AtomicU64::default(),
             counters,
-            meters: Arc::new(Meters::new(names)),
+            meters: Arc::default(),
             routes: Arc::default(),
             plugins: Arc::default(),
             sent: Arc::default(),
@@ -383,18 +362,9 @@ impl ProcessContext {
             drain: CancellationToken::new(),
             broken: CancellationToken::new(),
             tracer: Tracer::default(),
-            controls: BTreeMap::new(),
             fleet: None,
             fleet_link: Arc::default(),
         }
-    }
-
-    /// Extends the leases on messages of these queues until dropped. A lease refers to a queue by
-    /// its index.
-    pub fn keep(&self, queues: &[Arc<dyn Queue>]) -> Task<()> {
-        let watched = self.watched(queues);
-        let keeper = keeper::keep(self.ledger.clone(), watched, self.counters.clone());
-        tasks::spawn(tasks::watched(&self.broken, keeper))
     }
 
     /// Makes the settings' limits known to the routes, and keeps this process's permits in the
@@ -414,16 +384,19 @@ impl ProcessContext {
     }
 
     /// Reads the settings that operators made before the start, from queues' stores and the fleet's.
+    /// Returns those of the queues' stores.
     async fn read_controls(
         &mut self,
         settings: &Settings,
         backends: &Backends,
         fleet: &Option<Arc<dyn FleetStore>>,
-    ) {
-        (self.controls, self.fleet_link) = tokio::join!(
-            live::read(backends, settings),
+    ) -> BTreeMap<String, QueueControl> {
+        let controls;
+        (controls, self.fleet_link) = tokio::join!(
+            live::read(backends, settings.queue_names()),
             live::join_fleet(backends, settings, fleet.clone(), self.fleet.clone())
         );
+        controls
     }
 
     /// Creates spans from now on, if the settings export any, and traces and counts the messages
@@ -442,67 +415,7 @@ impl ProcessContext {
 
     /// Returns the meter of a queue.
     fn meter(&self, queue: &Arc<dyn Queue>) -> Arc<Meter> {
-        let name = &queue.identity().name;
-        self.meters.of(name).unwrap_or_default()
-    }
-
-    /// Returns the queues with their meters.
-    fn watched(&self, queues: &[Arc<dyn Queue>]) -> Vec<(Arc<dyn Queue>, Arc<Meter>)> {
-        queues
-            .iter()
-            .map(|queue: &Arc<dyn Queue>| (queue.clone(), self.meter(queue)))
-            .collect()
-    }
-}
-
-/// Returns the routes whose plugins can be replaced, and registers them in `shown`.
-fn replaceable(built: &[Built], shown: &Plugins) -> Vec<Replaceable> {
-    let mut replaceable = Vec::new();
-    for Built { route, loaded, .. } in built {
-        if let Some(rollout) = &loaded.rollout {
-            let asked = rollout.clone();
-            shown.add(&route.name, move || replace::figures(&asked));
-            replaceable.push(Replaceable {
-                route: route.clone(),
-                wanted: None,
-                rollout: rollout.clone(),
-            });
-        }
-    }
-    replaceable
-}
-
-/// Returns the names of each route's queues, separated by commas.
-fn queue_names(built: &[Built]) -> Vec<String> {
-    let names = built.iter().map(|one| {
-        let queues = one.queues.iter();
-        let of_route: Vec<&str> = queues.map(|one| one.identity().name.as_str()).collect();
-        of_route.join(",")
-    });
-    names.collect()
-}
-
-/// Logs that each route runs. The admin address can already show it.
-fn announce(settings: &Settings, queue_names: &[String]) {
-    for (route, queues) in settings.routes.iter().zip(queue_names) {
-        let (mut path, mut function, mut url) = (None, None, None);
-        match &route.plugin.code {
-            Code::Component(source) => path = Some(source.to_string()),
-            Code::Forward(forward) => function = Some(forward.function.as_str()),
-            Code::Http(forward) => url = Some(forward.url.to_string()),
-            Code::Missing => {}
-        }
-        tracing::info!(
-            route = route.name,
-            queues,
-            plugin = route.plugin.name,
-            path,
-            function,
-            url,
-            concurrency = route.settings.concurrency,
-            workers = settings.program.workers,
-            "running"
-        );
+        self.meters.add(queue.identity().name.as_str())
     }
 }
 

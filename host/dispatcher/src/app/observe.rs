@@ -81,7 +81,7 @@ pub(crate) async fn start(
                 })),
                 access: Arc::clone(access),
                 operations: Arc::clone(operations),
-                ledger: shared.ledger.clone(),
+                held: shared.held.clone(),
                 pages: admin::PageSettings::of(served),
             };
             Some(tasks::spawn(admin::serve(listener, state, over.clone())))

@@ -1,17 +1,28 @@
-//! SIGHUP: reloads the admin token and the settings, and applies the limits and the log level that
-//! may change at run time.
+//! A reload: reads the settings and the admin tokens again, and applies the changes to the running
+//! routes. Routes are added, removed and replaced while the others go on. If anything is wrong,
+//! nothing changes.
 
+use super::build::{Parts, RouteBuilder};
 use super::live::Live;
 use super::replace::ReloadRequests;
-use super::service_manager;
+use super::routes::RouteSet;
+use super::schedule::RunningMovers;
+use super::{build, live, service_manager, stop_plan, warn_of_stop};
 use dispatcher_config as config;
-use dispatcher_config::Settings;
 use dispatcher_config::flags::Flags;
-use dispatcher_config::reload::changes;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::reload::{Changes, changes};
+use dispatcher_config::{Route, Settings};
 use dispatcher_console::access::Access;
+use dispatcher_core::backend::QueueDeclaration;
 use dispatcher_core::tasks;
+use dispatcher_operate::objects::{ReloadedSettings, ReplacedRoute};
+use dispatcher_operate::problem::{CallProblem, StatusCode};
+use serde_json::Value;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Mutex, oneshot};
 
 /// Handles the signal from now on, so that it does not end the process.
 pub(crate) fn listen() -> std::io::Result<Signal> {
@@ -24,54 +35,212 @@ pub(crate) struct ReloadedParts {
     pub started: Settings,
     /// The source of these settings.
     pub flags: Flags,
-    /// The limits of the running routes.
     pub live: Arc<Live>,
-    /// Replaces their plugins.
+    pub routes: Arc<RouteSet>,
+    pub movers: Arc<Mutex<RunningMovers>>,
+    pub builder: RouteBuilder,
+    /// Replaces plugins of running routes.
     pub plugins: ReloadRequests,
     /// The access rules of the admin address.
     pub access: Arc<Access>,
 }
 
-/// Applies changes at every signal, until dropped.
-pub(crate) async fn watch(mut signal: Signal, reloaded: ReloadedParts) {
-    let ReloadedParts {
-        started,
-        flags,
-        live,
-        plugins,
-        access,
-    } = reloaded;
-    while signal.recv().await.is_some() {
+/// The requests to reload. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ReloadCalls(UnboundedSender<ReloadCall>);
+
+type ReloadCall = oneshot::Sender<Result<ReloadedSettings, Vec<Problem>>>;
+
+impl ReloadCalls {
+    /// Creates the requests, and the receiver for `watch`.
+    pub(crate) fn new() -> (Self, UnboundedReceiver<ReloadCall>) {
+        let (calls, received) = unbounded_channel();
+        (Self(calls), received)
+    }
+
+    /// Reloads the settings now.
+    pub(crate) async fn reload(&self) -> Result<ReloadedSettings, CallProblem> {
+        let (answer, answered) = oneshot::channel();
+        let _ = self.0.send(answer);
+        let stopping = |_| CallProblem::new(StatusCode::CONFLICT, "The process is stopping.");
+        let problems = match answered.await.map_err(stopping)? {
+            Ok(reloaded) => return Ok(reloaded),
+            Err(problems) => problems,
+        };
+        let why = "Nothing was reloaded: the settings have problems.";
+        let problems: Vec<Value> = problems.iter().map(|one| one.to_string().into()).collect();
+        Err(CallProblem {
+            more: [("problems".to_owned(), problems.into())]
+                .into_iter()
+                .collect(),
+            ..CallProblem::new(StatusCode::UNPROCESSABLE_ENTITY, why)
+        })
+    }
+}
+
+/// Applies changes at every signal and request, until dropped.
+pub(crate) async fn watch(
+    mut signal: Signal,
+    mut calls: UnboundedReceiver<ReloadCall>,
+    reloaded: ReloadedParts,
+) {
+    loop {
+        let call = tokio::select! {
+            signal = signal.recv() => match signal {
+                Some(()) => None,
+                None => return,
+            },
+            Some(call) = calls.recv() => Some(call),
+        };
         service_manager::reloading();
-        let (named, access) = (flags.clone(), access.clone());
+        let result = reloaded.reload().await;
+        match &result {
+            Ok(_) => service_manager::ready(service_manager::RUNNING),
+            Err(problems) => {
+                for problem in problems {
+                    tracing::error!(%problem, "setting refused");
+                }
+                tracing::error!("settings not reloaded: they have problems, nothing changed");
+                service_manager::ready(service_manager::NOT_RELOADED);
+            }
+        }
+        if let Some(call) = call {
+            // The client may have gone.
+            let _ = call.send(result);
+        }
+    }
+}
+
+impl ReloadedParts {
+    /// Reads the settings and applies them, or returns every problem.
+    async fn reload(&self) -> Result<ReloadedSettings, Vec<Problem>> {
+        let (flags, access) = (self.flags.clone(), self.access.clone());
         // The files may be on a file system that does not respond.
         let read = tasks::blocking(move || {
             access.reload();
-            config::settings(&named)
+            config::settings(&flags)
         });
-        let (settings, problems) = read.finished().await;
-        if !problems.is_empty() {
-            for problem in &problems {
-                tracing::error!(%problem, "setting refused");
-            }
-            tracing::error!("settings not reloaded: they have problems, nothing changed");
-            service_manager::ready(service_manager::NOT_RELOADED);
-            continue;
+        let (new, mut problems) = read.finished().await;
+        let old = self.live.settings();
+        let changes = changes(&old, &new);
+        let mut kept = Settings {
+            routes: new.routes.clone(),
+            ..self.started.clone()
+        };
+        if problems.is_empty() {
+            problems.extend(self.name_limits(&new, &mut kept.routes));
         }
-        let changes = changes(&started, &settings);
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let parts = self.build(&changes, &kept, &new.queues).await?;
+        let reloaded = ReloadedSettings {
+            added: changes.started.clone(),
+            replaced: changes.replaced.iter().map(replaced).collect(),
+            removed: changes.ended.clone(),
+            needs_restart: changes.needs_restart.clone(),
+        };
+        self.apply(changes, parts, kept, &new).await;
+        Ok(reloaded)
+    }
+
+    /// Makes routes refer to the limits of the start. Returns a problem for each new limit.
+    fn name_limits(&self, new: &Settings, routes: &mut [Route]) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for route in routes {
+            let names = new.limits_of(route).map(|limit| &limit.name);
+            let places = names.filter_map(|name| {
+                let place = self.started.limits.iter().position(|one| one.name == *name);
+                let place = place.filter(|_| self.routes.has_limits());
+                if place.is_none() {
+                    let found = format!("limit `{name}`, which no route had at the start");
+                    problems.push(Problem::new(
+                        &route.at,
+                        found,
+                        "a restart, or another limit",
+                    ));
+                }
+                place
+            });
+            route.limits = places.collect();
+        }
+        problems
+    }
+
+    /// Builds the new routes and the new versions of routes.
+    async fn build(
+        &self,
+        changes: &Changes,
+        settings: &Settings,
+        declared: &[QueueDeclaration],
+    ) -> Result<Option<Parts>, Vec<Problem>> {
+        let mut built = settings.clone();
+        built.routes.retain(|route| {
+            let replaced = &changes.replaced;
+            changes.started.contains(&route.name)
+                || replaced.iter().any(|(name, _)| *name == route.name)
+        });
+        if built.routes.is_empty() {
+            return Ok(None);
+        }
+        let started = &self.started.queues;
+        let new = declared
+            .iter()
+            .filter(|one| started.iter().all(|known| known.name != one.name));
+        built.queues = new.cloned().collect();
+        build::declare(&built.queues, &self.builder.backends).await;
+        self.builder.build(&built).await.map(Some)
+    }
+
+    /// Applies changes. Waits for nothing but the stores in which operators pause queues.
+    async fn apply(&self, changes: Changes, parts: Option<Parts>, kept: Settings, new: &Settings) {
         for line in &changes.needs_restart {
             tracing::warn!(change = line, "setting needs a restart");
         }
-        for limits in &changes.routes {
-            live.configure(&limits.route, &limits.limits);
+        for (route, settings) in &changes.replaced {
+            let settings = settings.join(", ");
+            tracing::info!(route, settings, "route replaced by a new version");
         }
-        plugins.settings(changes.plugins);
-        live.configure_level(&settings.log.level);
-        let routes = changes.routes.len();
+        let built = parts.iter().flat_map(|parts| &parts.routes);
+        let names: Vec<_> = built
+            .flat_map(|built| &built.route.queues)
+            .map(|queue| queue.name.clone())
+            .collect();
+        let controls = live::read(&self.builder.backends, &names).await;
+        self.movers
+            .lock()
+            .await
+            .serve(&names.iter().collect())
+            .await;
+        warn_of_stop(stop_plan(
+            &kept,
+            parts.as_ref().map_or(&[], |parts| &parts.routes),
+        ));
+        self.live.set_settings(kept);
+        for limits in &changes.limits {
+            self.live.configure(&limits.route, &limits.limits);
+        }
+        self.plugins.settings(changes.plugins);
+        for route in &changes.ended {
+            self.routes.end(route);
+        }
+        if let Some(parts) = parts {
+            self.routes.start(parts, controls);
+        }
+        self.live.configure_level(&new.log.level);
         tracing::info!(
-            routes,
-            "settings reloaded: limits and plugins apply from now on"
+            routes = changes.limits.len(),
+            added = changes.started.len(),
+            replaced = changes.replaced.len(),
+            removed = changes.ended.len(),
+            "settings reloaded"
         );
-        service_manager::ready(service_manager::RUNNING);
+    }
+}
+
+fn replaced((route, settings): &(String, Vec<&'static str>)) -> ReplacedRoute {
+    ReplacedRoute {
+        route: route.clone(),
+        settings: settings.iter().map(|key| (*key).to_owned()).collect(),
     }
 }

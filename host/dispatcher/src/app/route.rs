@@ -3,12 +3,9 @@
 
 use super::ProcessContext;
 use super::build::Built;
-use super::live::route_control;
 use super::operations::tenants;
 use dispatcher_config::Route;
 use dispatcher_config::name::QueueName;
-use dispatcher_core::clock;
-use dispatcher_core::control::QueueControl;
 use dispatcher_core::envelope::Envelope;
 use dispatcher_core::executor::downstream::Downstream;
 use dispatcher_core::executor::opening::EnvelopeOpener;
@@ -20,12 +17,12 @@ use dispatcher_core::idempotency::guard::Guard;
 use dispatcher_core::intake::{Arrivals, Intake, Source};
 use dispatcher_core::job::{Arrival, Job, JobEnding};
 use dispatcher_core::lease::book::SHORTEST_VISIBILITY;
+use dispatcher_core::lease::{Ledger, keeper};
 use dispatcher_core::message::place::MessageKey;
 use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::sharing::{PRIORITIES, SharingPlaces};
 use dispatcher_core::queue::{DeadLettered, Identity, Queue};
 use dispatcher_core::scheduler::lane::LaneRules;
-use dispatcher_core::scheduler::live::effective;
 use dispatcher_core::scheduler::permits::Permits;
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::scheduler::shared::SharedScheduler;
@@ -36,13 +33,23 @@ use dispatcher_core::spans::{QueueSpans, SpanTerms};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::{Group, Task};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
+use tokio_util::sync::CancellationToken;
 
 /// A running route.
 pub struct RunningRoute {
+    /// Its number: each route that is started has a higher one.
+    pub number: u64,
+    /// The settings that it was started with.
+    pub route: Route,
+    /// Its queues, in the route's order.
+    pub queues: Vec<Arc<dyn Queue>>,
+    /// Cancelled when it must receive no more messages.
+    pub stop: CancellationToken,
     /// The waiting and running messages.
     pub scheduler: Arc<SharedScheduler<Job>>,
     /// Ends after the stop, when the last poll was answered.
@@ -53,45 +60,16 @@ pub struct RunningRoute {
     pub executor: Arc<Executor>,
     /// Starts messages that wait for limits of the fleet, if the route has limits.
     pub limits: Option<Task<()>>,
-    /// The route's name.
-    pub name: String,
-    /// Its queues, in the route's order.
-    pub queues: Vec<Arc<dyn Queue>>,
+    /// The leases of its messages.
+    pub ledger: Arc<Ledger>,
+    /// Extends them until dropped.
+    pub keeper: Task<()>,
 }
 
-impl RunningRoute {
-    /// Returns the parts that can be adjusted while the route runs.
-    pub(crate) fn adjustable(&self) -> Adjustable {
-        Adjustable {
-            scheduler: self.scheduler.clone(),
-            executor: Arc::downgrade(&self.executor),
-        }
-    }
-}
-
-/// The parts of a running route that can be adjusted.
-pub(crate) struct Adjustable {
-    scheduler: Arc<SharedScheduler<Job>>,
-    /// Weak, because dropping the executor ends the settlements.
-    executor: Weak<Executor>,
-}
-
-impl Adjustable {
-    /// Applies new limits.
-    pub(crate) fn adjust(&self, limits: &SchedulerLimits) {
-        self.scheduler.lock().set_limits(limits, clock::now());
-        self.scheduler.replan.notify_one();
-        if let Some(executor) = self.executor.upgrade() {
-            executor.start_workers();
-        }
-    }
-}
-
-/// Starts a route on the current runtime. Its queues have the indexes from `place` in the keeper's
-/// list.
+/// Starts a route on the current runtime, with the limits that apply now.
 pub fn start(
     built: Built,
-    place: usize,
+    limits: SchedulerLimits,
     shared: &ProcessContext,
     workers: Workers,
 ) -> RunningRoute {
@@ -101,13 +79,12 @@ pub fn start(
         loaded,
         records,
     } = built;
-    let name = route.name.clone();
     let guard = guard(&route, records, shared);
-    let rules = rules(&route, &queues, shared);
+    let rules = rules(&route, &queues, limits);
     let scheduler = Arc::new(SharedScheduler::new(Scheduler::new(rules)));
-    let limits = limits(&route, shared);
-    if let Some(limits) = &limits {
-        scheduler.lock().limit(&limits.fleet);
+    let common = common_limits(&route, shared);
+    if let Some(common) = &common {
+        scheduler.lock().limit(&common.fleet);
     }
     let spans = spans(&route, &queues, shared);
     let order = (&scheduler, &*spans);
@@ -137,65 +114,73 @@ pub fn start(
     let (routes, watched) = (&shared.routes, scheduler.clone());
     routes.add(&route.name, move || watched.lock().figures());
     tenants::measure(&route, &scheduler, shared);
+    let ledger = Arc::new(Ledger::counted_in(shared.held.clone()));
+    let stop = shared.stop.child_token();
     let intake = Intake {
-        route: name.clone(),
+        route: route.name.clone(),
         scheduler: scheduler.clone(),
-        sources: sources(&route, &queues, place, &spans, shared),
-        ledger: shared.ledger.clone(),
+        sources: sources(&route, &queues, &spans, shared),
+        ledger: ledger.clone(),
         outbox,
         arrivals: Arc::new(Next {
             settlements,
             executor: executor.clone(),
         }),
-        stop: shared.stop.clone(),
+        stop: stop.clone(),
         guard,
         counters: shared.counters.clone(),
         readiness: shared.readiness.clone(),
         budget: shared.budget.clone(),
     };
-    let watching = limits.map(|limits| {
+    let watching = common.map(|common| {
         let executor = Arc::downgrade(&executor);
-        let watching = Executor::watch_limits(executor, limits.fleet.grants());
+        let watching = Executor::watch_limits(executor, common.fleet.grants());
         tasks::spawn(tasks::watched(&shared.broken, watching))
     });
+    let metered = queues
+        .iter()
+        .map(|queue: &Arc<dyn Queue>| (queue.clone(), shared.meter(queue)));
+    let keeping = keeper::keep(ledger.clone(), metered.collect(), shared.counters.clone());
     RunningRoute {
+        number: shared.started.fetch_add(1, Relaxed),
+        keeper: tasks::spawn(tasks::watched(&shared.broken, keeping)),
         limits: watching,
-        scheduler,
         intake: tasks::spawn(tasks::watched(&shared.broken, intake.run())),
         settlements: running,
-        executor,
-        name,
+        route,
         queues,
+        stop,
+        scheduler,
+        executor,
+        ledger,
     }
 }
 
 fn sources(
     route: &Route,
     queues: &[Arc<dyn Queue>],
-    place: usize,
     spans: &[QueueSpans],
     shared: &ProcessContext,
 ) -> Vec<Source> {
-    let queues_and_spans = queues.iter().zip(spans).enumerate();
+    let queues_and_spans = queues.iter().zip(spans);
     queues_and_spans
-        .map(|(at, (queue, spans))| Source {
+        .map(|(queue, spans)| Source {
             visibility: visibility(route, queue.identity()),
             queue: queue.clone(),
-            place: place + at,
             newest_first: route.settings.sequence == Sequence::Lifo,
             max_age: route.settings.max_age,
             meter: shared.meter(queue),
             group_by: route.settings.group_by.clone(),
             envelope: route.settings.envelope,
             spans: spans.clone(),
-            limits: limits(route, shared),
+            limits: common_limits(route, shared),
             sharing: sharing(route),
         })
         .collect()
 }
 
 /// Returns the limits of the fleet that the messages of a route need, if there are any.
-fn limits(route: &Route, shared: &ProcessContext) -> Option<RouteLimits> {
+fn common_limits(route: &Route, shared: &ProcessContext) -> Option<RouteLimits> {
     let fleet = shared.fleet.as_ref()?;
     (!route.limits.is_empty()).then(|| RouteLimits {
         fleet: fleet.clone(),
@@ -303,15 +288,7 @@ fn visibility(route: &Route, identity: &Identity) -> Duration {
     visibility.max(SHORTEST_VISIBILITY)
 }
 
-fn rules(route: &Route, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> Rules {
-    let record = shared.fleet_link.control();
-    let mut limits = effective(
-        &route.limits(),
-        route.settings.concurrency,
-        &route_control(record.route(&route.name)),
-        &set_controls(route, shared),
-    );
-    limits.weights.extend(record.weights(&route.name));
+fn rules(route: &Route, queues: &[Arc<dyn Queue>], limits: SchedulerLimits) -> Rules {
     let names_and_queues = route.queues.iter().zip(queues);
     let visibilities = queues
         .iter()
@@ -336,18 +313,6 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> R
         batch: route.settings.batch_size,
         limits,
     }
-}
-
-/// Returns what operators have set on each queue of a route, in its backend and in the fleet.
-fn set_controls(route: &Route, shared: &ProcessContext) -> Vec<QueueControl> {
-    let record = shared.fleet_link.control();
-    let names = route.queues.iter().map(|queue| queue.name.to_string());
-    names
-        .map(|name: String| {
-            let of_backend = shared.controls.get(&name).copied();
-            of_backend.unwrap_or_default().or(record.queue(&name))
-        })
-        .collect()
 }
 
 /// Whether the queue keeps the messages of a group in order: not if each group is a tenant.

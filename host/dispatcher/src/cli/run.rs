@@ -34,9 +34,9 @@ Examples:
 
 The first SIGTERM or SIGINT stops receiving, lets running attempts end within --shutdown-grace, and
 releases messages that have not started; a second one forces the exit. SIGHUP reloads the file of
---config, whose limits apply at once and whose other settings apply at the next start, and the token
-of --admin-token-file. Without either, SIGHUP stops the process like SIGTERM. A stop takes at most
-28 s by default: Kubernetes and ECS kill after 30 s.
+--config, whose routes are added, removed and replaced while the others go on, and the token of
+--admin-token-file. Without either, SIGHUP stops the process like SIGTERM. A stop takes at most 28 s
+by default: Kubernetes and ECS kill after 30 s.
 
 WORKERLESS_FUNCTION, _QUEUES, _CONCURRENCY, _POLL_FOR, _SLEEP, _NAME and _METRICS_INTERVAL are read
 if neither the flag nor its DISPATCHER_ variable is set.";

@@ -53,6 +53,7 @@ pub static VERBS: &[Verb] = &[
     Verb::of::<schedules::CancelScheduleVerb>(),
     Verb::of::<process::ReloadVerb>(),
     Verb::of::<routes::RollBackVerb>(),
+    Verb::of::<process::ReloadSettingsVerb>(),
     Verb::of::<process::DrainVerb>(),
     Verb::of::<fleet::ChangeLimitVerb>(),
     Verb::of::<fleet::LogLevelVerb>(),

@@ -3,11 +3,13 @@
 use super::{
     ActionEntry, Form, NoFields, Operation, OperationDeclaration, Target, VerbCall, VerbResult,
 };
-use crate::objects::{DrainStatus, ReloadResult};
+use crate::objects::{DrainStatus, ReloadResult, ReloadedSettings};
 use dispatcher_core::process;
 
 /// Looks for new versions of plugins.
 pub struct ReloadVerb;
+/// Reads the settings of the process again.
+pub struct ReloadSettingsVerb;
 /// Stops the process.
 pub struct DrainVerb;
 
@@ -32,6 +34,23 @@ impl Operation for ReloadVerb {
     async fn run(_: NoFields, call: &VerbCall<'_>) -> VerbResult<ReloadResult> {
         let (replaced, came) = call.site.reload_plugins().await?;
         Ok((came, ActionEntry::new("plugins", replaced)))
+    }
+}
+
+#[async_trait::async_trait]
+impl Operation for ReloadSettingsVerb {
+    type Request = NoFields;
+    type Answer = ReloadedSettings;
+
+    const DECLARED: OperationDeclaration = OperationDeclaration::new(
+        "/api/v1/process/reload",
+        "Reads the configuration file again and applies it, as SIGHUP does.",
+    );
+
+    async fn run(_: NoFields, call: &VerbCall<'_>) -> VerbResult<ReloadedSettings> {
+        let reloaded = call.site.reload().await?;
+        let routes = reloaded.added.len() + reloaded.replaced.len() + reloaded.removed.len();
+        Ok((reloaded, ActionEntry::new("routes", routes as u64)))
     }
 }
 

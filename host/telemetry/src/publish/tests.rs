@@ -76,7 +76,7 @@ fn measured_by(meters: Arc<Meters>) -> ReportSources {
 }
 
 fn measured(meters: &Meters, counts: [usize; 2]) -> Report {
-    for (count, (_, meter)) in counts.into_iter().zip(meters.iter()) {
+    for (count, (_, meter)) in counts.into_iter().zip(meters.all()) {
         meter.received.many(count);
     }
     meters.drain(Timestamp(0))

@@ -389,6 +389,7 @@ impl Book {
     }
 
     /// Returns the number of leases, including lost ones that were not closed yet.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

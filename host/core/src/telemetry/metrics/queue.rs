@@ -266,8 +266,12 @@ pub const QUEUE_METRICS: [QueueMetric; 16] = [
 /// Returns the metrics of all queues since the start.
 pub fn families(meters: &Meters) -> Vec<MetricFamily> {
     let queues: Vec<_> = meters
-        .iter()
-        .map(|(name, meter)| (name, meter, meter.totals()))
+        .all()
+        .into_iter()
+        .map(|(name, meter)| {
+            let totals = meter.totals();
+            (name, meter, totals)
+        })
         .collect();
     let exposed = QUEUE_METRICS.iter().filter(|one| one.is_exposed());
     exposed

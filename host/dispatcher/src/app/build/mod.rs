@@ -18,6 +18,7 @@ use dispatcher_aws as aws;
 use dispatcher_config::name::QueueName;
 use dispatcher_config::problem::Problem;
 use dispatcher_config::{MetricsSink, Route, Settings, ShedAction, UnmatchedAction};
+use dispatcher_core::backend::QueueDeclaration;
 use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::memory;
@@ -40,95 +41,121 @@ pub struct Built {
     pub records: Option<Arc<dyn Records>>,
 }
 
-/// The parts of all routes.
+/// The parts of routes.
 pub struct Parts {
     /// The routes, in the order of the settings.
     pub routes: Vec<Built>,
     /// The loader of further versions of their plugins.
-    pub loader: Loader,
-    /// The limit on the bytes of messages that may be held.
-    pub budget: Arc<Budget>,
+    pub loader: Arc<Loader>,
     /// The store of limits that hold for all processes together, if a route has any.
     pub fleet: Option<Arc<dyn FleetStore>>,
 }
 
-/// Opens every queue and loads every plugin of the settings, or returns every problem. `spawn` runs
-/// instances that take many attempts at once; `over` ends the work that runs beside the messages'
-/// attempts.
-pub async fn parts(
-    settings: &Settings,
-    backends: &Arc<Backends>,
+/// Builds the parts of routes of one process.
+pub struct RouteBuilder {
+    /// The backends of the queues.
+    pub backends: Arc<Backends>,
+    /// The limit on the bytes of messages that may be held.
+    pub budget: Arc<Budget>,
     counters: Arc<Counters>,
     spawn: Spawn,
     over: CancellationToken,
-) -> Result<Parts, Vec<Problem>> {
-    let bytes = settings
-        .program
-        .message_memory
-        .unwrap_or_else(|| memory::default_budget(memory::limit()));
-    let budget = Budget::new(bytes);
-    let mut problems = contradictions(settings, backends).await;
-    let mut opened = Vec::new();
-    // Creates the queues of all routes in one transaction instead of one for each route.
-    let names: Vec<&QueueName> = settings
-        .routes
-        .iter()
-        .flat_map(|route| &route.queues)
-        .map(|queue| &queue.name)
-        .collect();
-    backends.make(&names).await;
-    for route in &settings.routes {
-        opened.push(open_queues(backends, route, &budget, &mut problems).await);
-    }
-    let records = records::open(settings, backends, &mut problems).await;
-    let fleet = fleet::open(settings, backends, &mut problems).await;
-    let mut handlers = Vec::new();
-    let started = Loader::start(settings, backends.clone(), counters, spawn, over);
-    let loader = started.map_err(|problem| problems.push(problem)).ok();
-    if let Some(loader) = &loader {
-        for route in &settings.routes {
-            handlers.push(loader.load(route, &mut problems).await);
-        }
-    }
-    let routes = settings.routes.iter();
-    let endless = routes
-        .zip(&opened)
-        .filter(|(route, queues)| is_endless(route, queues));
-    problems.extend(endless.map(|(route, _)| needs_dead_letters(route)));
-    let routes = settings.routes.iter().zip(&opened);
-    problems.extend(routes.flat_map(|(route, queues)| missing_dead_letter_queues(route, queues)));
-    problems.extend(has_no_region_for_metrics(settings).await);
-    let (Some(loader), true) = (loader, problems.is_empty()) else {
-        return Err(problems);
-    };
-    let parts = settings.routes.iter().zip(opened).zip(handlers);
-    let routes = parts
-        .filter_map(|((route, queues), loaded)| {
-            Some(Built {
-                route: route.clone(),
-                queues,
-                loaded: loaded?,
-                records: if route.settings.idempotency.is_some() {
-                    records.clone()
-                } else {
-                    None
-                },
-            })
-        })
-        .collect();
-    Ok(Parts {
-        routes,
-        loader,
-        budget,
-        fleet,
-    })
 }
 
-/// Creates the embedded queues that the settings declare, unless a declaration contradicts an
-/// existing queue. `parts` reports the problem.
-pub async fn declare(settings: &Settings, backends: &Backends) {
-    if !settings.queues.is_empty()
-        && let Err(error) = backends.declare(&settings.queues).await
+impl RouteBuilder {
+    /// Creates a builder. `spawn` runs instances that take many attempts at once; `over` ends the
+    /// work that runs beside the messages' attempts.
+    pub fn new(
+        settings: &Settings,
+        backends: &Arc<Backends>,
+        counters: Arc<Counters>,
+        spawn: Spawn,
+        over: CancellationToken,
+    ) -> Self {
+        let bytes = settings.program.message_memory;
+        Self {
+            backends: backends.clone(),
+            budget: Budget::new(bytes.unwrap_or_else(|| memory::default_budget(memory::limit()))),
+            counters,
+            spawn,
+            over,
+        }
+    }
+
+    /// Opens every queue and loads every plugin of the settings, or returns every problem.
+    pub async fn build(&self, settings: &Settings) -> Result<Parts, Vec<Problem>> {
+        let Self {
+            backends, budget, ..
+        } = self;
+        let mut problems = contradictions(settings, backends).await;
+        let mut opened = Vec::new();
+        // Creates the queues of all routes in one transaction instead of one for each route.
+        let names: Vec<&QueueName> = settings
+            .routes
+            .iter()
+            .flat_map(|route| &route.queues)
+            .map(|queue| &queue.name)
+            .collect();
+        backends.make(&names).await;
+        for route in &settings.routes {
+            opened.push(open_queues(backends, route, budget, &mut problems).await);
+        }
+        let records = records::open(settings, backends, &mut problems).await;
+        let fleet = fleet::open(settings, backends, &mut problems).await;
+        let mut handlers = Vec::new();
+        let started = Loader::start(
+            settings,
+            backends.clone(),
+            self.counters.clone(),
+            self.spawn.clone(),
+            self.over.clone(),
+        );
+        let loader = started.map_err(|problem| problems.push(problem)).ok();
+        if let Some(loader) = &loader {
+            for route in &settings.routes {
+                handlers.push(loader.load(route, &mut problems).await);
+            }
+        }
+        let routes = settings.routes.iter();
+        let endless = routes
+            .zip(&opened)
+            .filter(|(route, queues)| is_endless(route, queues));
+        problems.extend(endless.map(|(route, _)| needs_dead_letters(route)));
+        let routes = settings.routes.iter().zip(&opened);
+        problems
+            .extend(routes.flat_map(|(route, queues)| missing_dead_letter_queues(route, queues)));
+        problems.extend(has_no_region_for_metrics(settings).await);
+        let (Some(loader), true) = (loader, problems.is_empty()) else {
+            return Err(problems);
+        };
+        let parts = settings.routes.iter().zip(opened).zip(handlers);
+        let routes = parts
+            .filter_map(|((route, queues), loaded)| {
+                Some(Built {
+                    route: route.clone(),
+                    queues,
+                    loaded: loaded?,
+                    records: if route.settings.idempotency.is_some() {
+                        records.clone()
+                    } else {
+                        None
+                    },
+                })
+            })
+            .collect();
+        Ok(Parts {
+            routes,
+            loader: Arc::new(loader),
+            fleet,
+        })
+    }
+}
+
+/// Creates the embedded queues that are declared, unless a declaration contradicts an existing
+/// queue. `RouteBuilder::build` reports the problem.
+pub async fn declare(queues: &[QueueDeclaration], backends: &Backends) {
+    if !queues.is_empty()
+        && let Err(error) = backends.declare(queues).await
     {
         tracing::debug!(%error, "declared queues not made");
     }

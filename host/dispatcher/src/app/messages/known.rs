@@ -1,14 +1,14 @@
 //! The queues that calls of the admin API about messages may name, and the parts of their messages
 //! that may be shown.
 
+use super::super::live::Live;
+use super::super::live::route::LiveQueue;
 use super::super::operations::no_such;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dispatcher_config::Settings;
 use dispatcher_config::name::QueueName;
 use dispatcher_core::message;
 use dispatcher_core::message::{AttributeValue, Message};
-use dispatcher_core::queue::Queue;
 use dispatcher_core::queue::origin::first_id;
 use dispatcher_operate::messages::MessageView;
 use dispatcher_operate::operations::{AttributeView, ContentView};
@@ -52,16 +52,9 @@ pub(crate) trait KnownQueues: Send + Sync + 'static {
     fn is_source(&self, source: &str) -> bool;
 }
 
-/// The queues of routes, and their dead-letter queues. A queue uses the redaction rules of all its
-/// routes.
-#[derive(Debug, Default)]
-pub(crate) struct RouteQueues {
-    queues: BTreeMap<String, (QueueName, BTreeSet<usize>)>,
-    redact: Vec<Vec<Rule>>,
-    sources: BTreeSet<String>,
-    /// The queues that messages may be sent to, by their name in the configuration.
-    send_to: BTreeMap<String, QueueName>,
-}
+/// The queues of the running routes, and their dead-letter queues. A queue uses the redaction rules
+/// of all its routes.
+pub(crate) struct RouteQueues(pub Arc<Live>);
 
 /// Returns the redaction rules of a route's recording.
 pub(crate) fn redaction(route: &dispatcher_config::Route) -> Vec<Rule> {
@@ -71,72 +64,47 @@ pub(crate) fn redaction(route: &dispatcher_config::Route) -> Vec<Rule> {
         .unwrap_or_default()
 }
 
-impl RouteQueues {
-    /// Creates the known queues from the settings' routes, whose queues are `opened`, in their
-    /// order.
-    pub(crate) fn new(settings: &Settings, opened: &[Arc<dyn Queue>]) -> Self {
-        let mut known = Self {
-            queues: BTreeMap::new(),
-            redact: settings.routes.iter().map(redaction).collect(),
-            sources: opened
-                .iter()
-                .map(|queue| queue.identity().source.clone())
-                .collect(),
-            send_to: settings
-                .queue_names()
-                .chain(settings.admin.iter().flat_map(|admin| &admin.send_queues))
-                .map(|name| (name.to_string(), name.clone()))
-                .collect(),
-        };
-        let routes = settings.routes.iter().enumerate();
-        let queues = routes.flat_map(|(at, route)| route.queues.iter().map(move |one| (at, one)));
-        for ((route, queue), opened) in queues.zip(opened) {
-            known.add(queue.name.to_string(), route);
-            known.add(opened.identity().name.clone(), route);
-            let dead = [opened.dead_letter_queue(), opened.redrive_policy_target()];
-            for dead in dead.into_iter().flatten() {
-                known.add(dead, route);
-            }
-        }
-        known
-    }
-
-    fn add(&mut self, text: String, route: usize) {
-        let Ok(name) = text.parse::<QueueName>() else {
-            return;
-        };
-        let (_, routes) = self
-            .queues
-            .entry(text)
-            .or_insert_with(|| (name, BTreeSet::new()));
-        routes.insert(route);
-    }
+/// Returns the names of a queue and of its dead-letter queues.
+fn names_of(queue: &LiveQueue) -> impl Iterator<Item = String> {
+    let LiveQueue { text, queue, .. } = queue;
+    let own = [text.clone(), queue.identity().name.clone()];
+    let dead = [queue.dead_letter_queue(), queue.redrive_policy_target()];
+    own.into_iter().chain(dead.into_iter().flatten())
 }
 
 impl KnownQueues for RouteQueues {
     fn find(&self, queue: &str) -> Result<KnownQueue, CallProblem> {
-        let known = self.queues.get(queue);
-        let (name, routes) =
-            known.ok_or_else(|| no_such("queue", queue, self.queues.keys().map(String::as_str)))?;
-        let mut redact: Vec<Rule> = Vec::new();
-        for rule in routes.iter().flat_map(|route| &self.redact[*route]) {
+        // Operators also look at what a removed route still handles.
+        let routes = self.0.table().with_attempts();
+        let mut own = routes.iter().filter(|route| {
+            let mut names = route.queues.iter().flat_map(names_of);
+            names.any(|name| name == queue)
+        });
+        let Some((first, name)) = own.next().zip(queue.parse().ok()) else {
+            let queues = routes.iter().flat_map(|route| &route.queues);
+            let all: BTreeSet<String> = queues.flat_map(names_of).collect();
+            return Err(no_such("queue", queue, all.iter().map(String::as_str)));
+        };
+        let mut redact = first.redact.clone();
+        for rule in own.flat_map(|route| &route.redact) {
             if !redact.contains(rule) {
                 redact.push(rule.clone());
             }
         }
-        Ok(KnownQueue {
-            name: name.clone(),
-            redact,
-        })
+        Ok(KnownQueue { name, redact })
     }
 
     fn sends_to(&self, queue: &str) -> Result<SendTarget, CallProblem> {
-        let found = self.send_to.get(queue).map(|name| SendTarget {
-            name: name.clone(),
+        let settings = self.0.settings();
+        let of_admin = settings.admin.iter().flat_map(|admin| &admin.send_queues);
+        let all = settings.queue_names().chain(of_admin);
+        let all: BTreeMap<String, &QueueName> = all.map(|name| (name.to_string(), name)).collect();
+        let found = all.get(queue).map(|name| SendTarget {
+            name: (*name).clone(),
             is_made: true,
         });
         found.ok_or_else(|| {
-            let names: Vec<&str> = self.send_to.keys().map(String::as_str).collect();
+            let names: Vec<&str> = all.keys().map(String::as_str).collect();
             CallProblem::not_found(format!(
                 "Nothing was sent: this process does not send to queue `{queue}`, only to {}. \
                  --admin-send-queues adds others.",
@@ -146,7 +114,9 @@ impl KnownQueues for RouteQueues {
     }
 
     fn is_source(&self, source: &str) -> bool {
-        self.sources.contains(source)
+        let table = self.0.table();
+        let mut queues = table.queues();
+        queues.any(|one| one.queue.identity().source == source)
     }
 }
 

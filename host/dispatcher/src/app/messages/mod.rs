@@ -8,13 +8,14 @@ mod sending;
 
 use super::build::Backends;
 use super::build::schedule::Schedules;
+use super::live::Live;
 use super::operations::{PATIENCE, backend_failed, within};
 use super::redrive::{Editor, RedriveOpening, open};
 use super::sandbox::Sandbox;
 use super::waiting::{at_once, by_id, remove};
+use dispatcher_config::PluginConfig;
 use dispatcher_config::name::QueueName;
 use dispatcher_config::problem::{Fault, Problem};
-use dispatcher_config::{PluginConfig, Settings};
 use dispatcher_core::backend::Backend;
 use dispatcher_core::clock;
 use dispatcher_core::message::Message;
@@ -340,7 +341,7 @@ pub(crate) enum TriedPlugins {
     /// No plugins.
     None,
     /// The plugins of the routes, by their names.
-    OfRoutes(Box<Settings>),
+    OfRoutes(Arc<Live>),
     /// The plugins in files, by their paths; with the data folder, where compiled plugins are
     /// cached.
     InFiles(PathBuf),
@@ -350,13 +351,14 @@ impl TriedPlugins {
     async fn sandbox(&self, plugin: &str) -> Result<Sandbox, CallProblem> {
         let loaded = match self {
             Self::None => return Err(no_plugin(plugin, &[])),
-            Self::OfRoutes(settings) => {
+            Self::OfRoutes(live) => {
+                let settings = live.settings();
                 let plugins: Vec<&PluginConfig> =
                     settings.routes.iter().map(|route| &route.plugin).collect();
                 let Some(found) = plugins.iter().find(|one| one.name == plugin) else {
                     return Err(no_plugin(plugin, &plugins));
                 };
-                Sandbox::load("try", found, settings).await
+                Sandbox::load("try", found, &settings).await
             }
             Self::InFiles(data) => Sandbox::of_file("try", Path::new(plugin), data).await,
         };

@@ -1,7 +1,7 @@
 //! Cancelling a message by its id: in this process, in its queue, or in another process of the
 //! fleet.
 
-use super::{PATIENCE, RunOperations, backend_failed, within};
+use super::{LiveQueue, PATIENCE, RunOperations, backend_failed, within};
 use dispatcher_core::fleet::control::FleetRequest;
 use dispatcher_operate::operations::CancelResult;
 use dispatcher_operate::problem::{CallProblem, StatusCode};
@@ -13,11 +13,20 @@ impl RunOperations {
         queue: &str,
         id: &str,
     ) -> Result<CancelResult, CallProblem> {
-        let (at, lane) = self.find_queue(queue)?;
-        let here = self.routes[at].running.cancel_message(lane, id);
-        let name = &self.live.routes()[at].queues[lane].name;
+        let (route, lane) = self.find_queue(queue)?;
+        let here: usize = self
+            .live
+            .table()
+            .with_attempts()
+            .iter()
+            .filter_map(|route| Some((route, route.lane(queue)?)))
+            .map(|(route, lane)| route.running.cancel_message(lane, id))
+            .sum();
+        let LiveQueue {
+            name, queue: open, ..
+        } = &route.queues[lane];
         if here > 0 || !name.backend.facts().can_cancel {
-            if here == 0 && self.routes[at].queues[lane].facts().can_browse {
+            if here == 0 && open.facts().can_browse {
                 let cancelled = self.messages.cancel_waiting(queue, id).await;
                 cancelled.map_err(|problem| match problem.status {
                     // Prefetched messages cannot be found.

@@ -2,7 +2,8 @@
 
 use super::super::build;
 use super::super::fleet_link::{FleetProcesses, Reach};
-use super::super::live::{APPLIED_WITHIN, LiveRoute};
+use super::super::live::APPLIED_WITHIN;
+use super::super::live::route::LiveRoute;
 use super::{RunOperations, call_failed};
 use dispatcher_config::Settings;
 use dispatcher_core::clock;
@@ -19,6 +20,7 @@ use dispatcher_operate::operations::ControlResult;
 use dispatcher_operate::problem::{CallProblem, FieldProblem};
 use dispatcher_telemetry::log;
 use sha2::{Digest, Sha256};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -36,9 +38,11 @@ const DIGEST_BYTES: usize = 6;
 /// The counts of all queues at two earlier moments, for rates.
 #[derive(Default)]
 struct Paces {
-    older: Option<(BootInstant, Vec<QueueCounts>)>,
-    newer: Option<(BootInstant, Vec<QueueCounts>)>,
+    older: Option<(BootInstant, CountsByQueue)>,
+    newer: Option<(BootInstant, CountsByQueue)>,
 }
+
+type CountsByQueue = HashMap<String, QueueCounts>;
 
 /// The messages of a queue since the start.
 #[derive(Clone, Copy, Default)]
@@ -77,15 +81,14 @@ fn per_second(now: u64, before: u64, time: Duration) -> f64 {
 
 impl Paces {
     /// Returns the messages started, done and failed per second, of each queue.
-    fn rates(&mut self, now: BootInstant, counts: Vec<QueueCounts>) -> Vec<[f64; 3]> {
-        let rates = match self.older.as_ref().or(self.newer.as_ref()) {
-            None => vec![[0.0; 3]; counts.len()],
-            Some((then, before)) => {
-                let time = now.since(*then);
-                let both = counts.iter().zip(before);
-                both.map(|(now, then)| now.rates(then, time)).collect()
-            }
-        };
+    fn rates(&mut self, now: BootInstant, counts: CountsByQueue) -> HashMap<String, [f64; 3]> {
+        let before = self.older.as_ref().or(self.newer.as_ref());
+        let rates = counts.iter().filter_map(|(queue, count)| {
+            let (then, before) = before?;
+            let rates = count.rates(before.get(queue)?, now.since(*then));
+            Some((queue.clone(), rates))
+        });
+        let rates = rates.collect();
         let newer = self.newer.as_ref();
         if newer.is_none_or(|(then, _)| now.since(*then) >= MEASURED) {
             self.older = self.newer.replace((now, counts));
@@ -125,7 +128,6 @@ impl RunOperations {
     /// Publishes the summary of this process, and answers requests to all processes, until dropped.
     pub(crate) async fn publish_summaries(self: Arc<Self>) {
         let fleet = &self.live.fleet;
-        let configuration = digest(&self.settings);
         let mut paces = Paces::default();
         let mut answers: Vec<(BootInstant, RequestAnswer)> = Vec::new();
         loop {
@@ -136,7 +138,7 @@ impl RunOperations {
                 answers.extend(self.answer(request).into_iter().map(|answer| (now, answer)));
             }
             let summary = Summary {
-                configuration: configuration.clone(),
+                configuration: digest(&self.live.settings()),
                 requested,
                 answers: answers.iter().map(|(_, answer)| answer.clone()).collect(),
                 ..self.summary(&mut paces, now)
@@ -152,12 +154,12 @@ impl RunOperations {
     /// Answers a request: finds the message in the attempts of this process, and cancels it.
     fn answer(&self, request: &FleetRequest) -> Vec<RequestAnswer> {
         let mut answers = Vec::new();
-        for (at, (live, shown)) in self.live.routes().iter().zip(&self.routes).enumerate() {
-            let running = shown.running.list(
+        for route in self.live.table().with_attempts() {
+            let running = route.running.list(
                 0,
                 usize::MAX,
-                |lane: usize| request.is_about(&live.queues[lane].text),
-                &self.ledger,
+                |lane: usize| request.is_about(&route.queues[lane].text),
+                &route.ledger,
                 None,
             );
             for attempt in running {
@@ -168,11 +170,11 @@ impl RunOperations {
                 let Some(message) = found else { continue };
                 let is_cancelled = message.cancelled
                     || request.cancels
-                        && shown.running.cancel_message(attempt.lane, &request.message) > 0;
+                        && route.running.cancel_message(attempt.lane, &request.message) > 0;
                 answers.push(RequestAnswer {
                     request: request.number,
-                    attempt: format!("{at}-{}", attempt.number),
-                    queue: live.queues[attempt.lane].text.clone(),
+                    attempt: route.attempt_id(attempt.number),
+                    queue: route.queues[attempt.lane].text.clone(),
                     age_s: attempt.age.as_secs_f64(),
                     is_cancelled,
                 });
@@ -182,46 +184,36 @@ impl RunOperations {
     }
 
     fn summary(&self, paces: &mut Paces, now: BootInstant) -> Summary {
-        let routes = self.live.routes();
-        let queues = routes.iter().flat_map(|route| &route.queues);
-        let counts = queues.clone().map(|one| QueueCounts::of(&one.meter));
-        let of_queues = queues.zip(paces.rates(now, counts.collect()));
+        let table = self.live.table();
+        let counts = table
+            .queues()
+            .map(|one| (one.text.clone(), QueueCounts::of(&one.meter)));
+        let rates = paces.rates(now, counts.collect());
         Summary {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: self.started_at.to_string(),
-            routes: routes
+            routes: table
+                .routes
                 .iter()
-                .enumerate()
-                .map(|(at, route)| self.route_summary(at, route))
+                .map(|route| route_summary(route))
                 .collect(),
-            queues: of_queues
-                .map(|(queue, [started, done, failed])| QueueSummary {
-                    queue: queue.text.clone(),
-                    is_paused: queue.meter.paused.load(Relaxed),
-                    running: queue.meter.in_flight(),
-                    started,
-                    done,
-                    failed,
+            queues: table
+                .queues()
+                .map(|queue| {
+                    let rates = rates.get(&queue.text).copied();
+                    let [started, done, failed] = rates.unwrap_or_default();
+                    QueueSummary {
+                        queue: queue.text.clone(),
+                        is_paused: queue.meter.paused.load(Relaxed),
+                        running: queue.meter.in_flight(),
+                        started,
+                        done,
+                        failed,
+                    }
                 })
                 .collect(),
             limits: self.live.fleet.limit_summaries(),
             ..Summary::default()
-        }
-    }
-
-    fn route_summary(&self, at: usize, route: &LiveRoute) -> RouteSummary {
-        let figures = self.figures(at);
-        let held = figures.in_flight as u64;
-        let started: u64 = route
-            .queues
-            .iter()
-            .map(|queue| queue.meter.in_flight())
-            .sum();
-        RouteSummary {
-            route: route.name.clone(),
-            running: figures.attempts as u64,
-            waiting: held.saturating_sub(started),
-            held,
         }
     }
 
@@ -281,7 +273,7 @@ impl RunOperations {
         key: Option<String>,
         change: &LimitChange,
     ) -> Result<ControlResult, CallProblem> {
-        let limits = build::fleet::limits(&self.settings);
+        let limits = build::fleet::limits(&self.live.settings());
         let Some(known) = limits.iter().find(|one| one.name == limit) else {
             let all = limits.iter().map(|one| one.name.as_str());
             return Err(super::no_such("limit", limit, all));
@@ -325,6 +317,22 @@ impl RunOperations {
             level,
             affects: self.live.fleet.reach().word().into(),
         })
+    }
+}
+
+fn route_summary(route: &LiveRoute) -> RouteSummary {
+    let figures = route.figures();
+    let held = figures.in_flight as u64;
+    let started: u64 = route
+        .queues
+        .iter()
+        .map(|queue| queue.meter.in_flight())
+        .sum();
+    RouteSummary {
+        route: route.config.name.clone(),
+        running: figures.attempts as u64,
+        waiting: held.saturating_sub(started),
+        held,
     }
 }
 
@@ -412,18 +420,21 @@ mod tests {
     fn rates_are_those_of_the_last_seconds() {
         let began = clock::now();
         let mut paces = Paces::default();
-        fn at(done: u64) -> Vec<QueueCounts> {
-            vec![QueueCounts {
+        let mut rates = |after: Duration, done: u64| {
+            let counts = QueueCounts {
                 started: done + 1,
                 done,
                 failed: 0,
-            }]
-        }
-        assert_eq!(paces.rates(began, at(0)), [[0.0; 3]]);
-        assert_eq!(paces.rates(began + 2 * SECOND, at(20)), [[10.0, 10.0, 0.0]]);
+            };
+            let counts = [("local:a".to_owned(), counts)];
+            let rates = paces.rates(began + after, counts.into());
+            rates.get("local:a").copied()
+        };
+        assert_eq!(rates(Duration::ZERO, 0), None);
+        assert_eq!(rates(2 * SECOND, 20), Some([10.0, 10.0, 0.0]));
         // A summary that is published at once keeps the measurement long enough.
-        assert_eq!(paces.rates(began + 2 * SECOND, at(20)), [[10.0, 10.0, 0.0]]);
-        assert_eq!(paces.rates(began + 4 * SECOND, at(20)), [[5.0, 5.0, 0.0]]);
-        assert_eq!(paces.rates(began + 6 * SECOND, at(20)), [[0.0; 3]]);
+        assert_eq!(rates(2 * SECOND, 20), Some([10.0, 10.0, 0.0]));
+        assert_eq!(rates(4 * SECOND, 20), Some([5.0, 5.0, 0.0]));
+        assert_eq!(rates(6 * SECOND, 20), Some([0.0; 3]));
     }
 }

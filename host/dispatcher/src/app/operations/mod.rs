@@ -15,31 +15,29 @@ use super::build::schedule::Schedules;
 use super::doctor;
 use super::doctor::{Level, RouteDurations};
 use super::fleet_link::Reach;
-use super::live::{Live, LiveQueue, LiveRoute};
+use super::live::Live;
+use super::live::route::{LiveQueue, LiveRoute};
+use super::live::table::QueuePlace;
 use super::messages::known;
-use super::messages::known::{RouteQueues, redaction};
+use super::messages::known::RouteQueues;
 use super::messages::{QueueMessages, TriedPlugins};
+use super::reload::ReloadCalls;
 use super::replace::ReloadRequests;
-use super::route::RunningRoute;
 use depths::Depths;
 use dispatcher_config::Settings;
 use dispatcher_config::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::control::ControlChange;
-use dispatcher_core::executor::running::{AttemptView, RunningAttempts};
+use dispatcher_core::executor::running::AttemptView;
 use dispatcher_core::fleet::control::{FleetRequest, LimitChange};
-use dispatcher_core::job::Job;
-use dispatcher_core::lease::Ledger;
 use dispatcher_core::message::Message;
 use dispatcher_core::process;
-use dispatcher_core::queue::{ErrorKind, Queue, QueueError};
-use dispatcher_core::scheduler::figures::Figures;
-use dispatcher_core::scheduler::shared::SharedScheduler;
+use dispatcher_core::queue::{ErrorKind, QueueError};
 use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_operate::fleet::{FleetView, FoundMessages, LogLevelResult};
 use dispatcher_operate::messages::MessageOperations;
-use dispatcher_operate::objects::ReloadResult;
+use dispatcher_operate::objects::{ReloadResult, ReloadedSettings};
 use dispatcher_operate::operations::{
     AskedDepths, CancelResult, ControlResult, FindingView, ListPage, LiveNumber, LiveRate,
     NotReady, Operations, Page, ProcessView, QueueAndRoute, QueueTotals, QueueView, RouteView,
@@ -47,7 +45,6 @@ use dispatcher_operate::operations::{
 };
 use dispatcher_operate::problem::{CallProblem, FieldProblem, StatusCode};
 use dispatcher_operate::site::Site;
-use dispatcher_trials::recording::redact::Rule;
 use findings::Findings;
 use rates::Rates;
 use std::collections::BTreeSet;
@@ -62,10 +59,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The operations on a run.
 pub(crate) struct RunOperations {
     live: Arc<Live>,
-    settings: Settings,
     schedules: Arc<Schedules>,
-    routes: Vec<ShownRoute>,
-    ledger: Arc<Ledger>,
     readiness: Arc<Readiness>,
     stop: CancellationToken,
     drain: CancellationToken,
@@ -78,49 +72,31 @@ pub(crate) struct RunOperations {
     shows_bodies: bool,
     messages: Arc<QueueMessages>,
     plugins: ReloadRequests,
-}
-
-/// The running parts of a route. They do not keep the route from ending.
-struct ShownRoute {
-    scheduler: Arc<SharedScheduler<Job>>,
-    running: Arc<RunningAttempts>,
-    queues: Vec<Arc<dyn Queue>>,
-    redact: Vec<Rule>,
+    /// Reloads the settings, if they are in a file.
+    settings_calls: Option<ReloadCalls>,
 }
 
 impl RunOperations {
-    /// Creates the operations on running routes, with the queues of all routes in order.
+    /// Creates the operations on the routes of `live`.
     pub(crate) fn new(
         settings: &Settings,
         shared: &ProcessContext,
         schedules: Arc<Schedules>,
         live: Arc<Live>,
-        (routes, queues, plugins): (&[RunningRoute], Vec<Arc<dyn Queue>>, ReloadRequests),
+        (plugins, settings_calls): (ReloadRequests, Option<ReloadCalls>),
     ) -> Self {
-        let known = RouteQueues::new(settings, &queues);
+        let known = RouteQueues(live.clone());
         let folder = settings.admin.as_ref().map(|_| &*settings.stores.data);
         let messages = QueueMessages::new(schedules.clone(), known, folder, shared.stop.clone())
             .with_bodies(settings.admin.as_ref().is_some_and(|admin| admin.bodies))
-            .with_plugins(TriedPlugins::OfRoutes(Box::new(settings.clone())));
-        let mut queues = queues.into_iter();
-        let shown = routes
-            .iter()
-            .zip(&settings.routes)
-            .map(|(running, route)| ShownRoute {
-                scheduler: running.scheduler.clone(),
-                running: running.executor.running.clone(),
-                queues: queues.by_ref().take(route.queues.len()).collect(),
-                redact: redaction(route),
-            });
+            .with_plugins(TriedPlugins::OfRoutes(live.clone()));
         let prices = &settings.metric_terms.prices;
         Self {
-            routes: shown.collect(),
             rates: Arc::new(Rates::new(&shared.meters, prices)),
             depths: Depths::new(schedules.clone(), shared.depths.clone(), prices.clone()),
             unread: Unread::new(schedules.clone()),
             schedules,
             live,
-            ledger: shared.ledger.clone(),
             readiness: shared.readiness.clone(),
             stop: shared.stop.clone(),
             drain: shared.drain.clone(),
@@ -128,9 +104,9 @@ impl RunOperations {
             started_at: clock::wall_clock_now(),
             findings: Findings::default(),
             shows_bodies: settings.admin.as_ref().is_some_and(|admin| admin.bodies),
-            settings: settings.clone(),
             messages: Arc::new(messages),
             plugins,
+            settings_calls,
         }
     }
 
@@ -144,24 +120,20 @@ impl RunOperations {
         self.rates.clone()
     }
 
-    fn figures(&self, route: usize) -> Figures {
-        self.routes[route].scheduler.lock().figures()
-    }
-
-    fn route_view(&self, at: usize, route: &LiveRoute) -> RouteView {
-        let figures = self.figures(at);
+    fn route_view(&self, route: &LiveRoute) -> RouteView {
+        let figures = route.figures();
         let state = route.state();
         let limits = route.limits(&state);
         let of_queues = state.queues.iter().any(|queue| queue.prefetch.is_some());
-        let common = self.live.fleet.common(&self.settings.routes[at].limits);
+        let common = self.live.fleet.common(&route.config.limits);
         RouteView {
             fleet_concurrency: common.concurrency.map(|most| u64::from(most).into()),
             fleet_rate: common.rate.map(|rate| rate.per_second),
             fleet_per_second: common.most_per_second(figures.hand_over),
-            route: route.name.clone(),
-            plugin: route.plugin.clone(),
+            route: route.config.name.clone(),
+            plugin: route.config.plugin.name.clone(),
             queues: route.queues.len().into(),
-            batch_size: self.settings.routes[at].settings.batch_size.into(),
+            batch_size: route.config.settings.batch_size.into(),
             paused: state.route.paused,
             concurrency: live_number(
                 Some(limits.attempts),
@@ -183,14 +155,16 @@ impl RunOperations {
         }
     }
 
-    fn queue_view(&self, (at, lane): (usize, usize)) -> QueueView {
-        let route = &self.live.routes()[at];
+    fn queue_view(&self, route: &LiveRoute, lane: usize) -> QueueView {
         let LiveQueue {
-            name, text, meter, ..
+            name,
+            text,
+            meter,
+            queue,
+            ..
         } = &route.queues[lane];
         let recently = self.rates.of(text, meter);
         let (per_second, recent) = recently.unzip();
-        let queue = &self.routes[at].queues[lane];
         let state = route.queue_state(lane);
         let (set, configured) = (state.queue, state.configured);
         let paused_by = match (set.paused, state.route.paused) {
@@ -200,7 +174,7 @@ impl RunOperations {
         };
         QueueView {
             queue: text.clone(),
-            route: route.name.clone(),
+            route: route.config.name.clone(),
             paused: paused_by.is_some(),
             paused_by,
             shared: name.backend.facts().shares_controls
@@ -208,7 +182,7 @@ impl RunOperations {
             concurrency: live_number(
                 // An operator may set more attempts than the route was created for.
                 set.concurrency
-                    .map(|limit| limit.min(route.most))
+                    .map(|limit| limit.min(route.config.settings.concurrency))
                     .or(configured.attempts),
                 configured.attempts,
                 set.concurrency.is_some(),
@@ -233,22 +207,22 @@ impl RunOperations {
                 .or_else(|| queue.redrive_policy_target()),
             depth: None,
             dead_letter_depth: None,
-            tenants: self.tenants((at, lane)),
+            tenants: self.tenants(route, lane),
         }
     }
 
     /// Returns the durations of attempts in this process, by route.
     fn durations(&self) -> Vec<RouteDurations> {
-        let routes = self.live.routes().iter().zip(&self.routes).enumerate();
-        let durations = routes.map(|(at, (live, shown))| {
-            let of_queues = live.queues.iter().filter_map(|queue| {
+        let table = self.live.table();
+        let durations = table.routes.iter().map(|route| {
+            let of_queues = route.queues.iter().filter_map(|queue| {
                 let p99_s = queue.meter.durations().quantile(0.99)?;
                 Duration::try_from_secs_f64(p99_s).ok()
             });
-            let running = shown.running.list(0, 1, |_| true, &self.ledger, None);
+            let running = route.running.list(0, 1, |_| true, &route.ledger, None);
             RouteDurations {
-                route: live.name.clone(),
-                median: self.figures(at).hand_over,
+                route: route.config.name.clone(),
+                median: route.figures().hand_over,
                 p99: of_queues.max(),
                 oldest: running.first().map(|attempt| attempt.age),
             }
@@ -256,8 +230,12 @@ impl RunOperations {
         durations.collect()
     }
 
-    fn running_view(&self, at: usize, attempt: AttemptView, content: Vec<Message>) -> RunningView {
-        let route = &self.live.routes()[at];
+    fn running_view(
+        &self,
+        route: &LiveRoute,
+        attempt: AttemptView,
+        content: Vec<Message>,
+    ) -> RunningView {
         let mut content = content.into_iter();
         let messages = attempt.messages.into_iter().map(|message| RunningMessage {
             attempt: message.attempt.into(),
@@ -267,11 +245,11 @@ impl RunOperations {
             cancelled: message.cancelled,
             content: content
                 .next()
-                .map(|message| known::content(&self.routes[at].redact, &message)),
+                .map(|message| known::content(&route.redact, &message)),
         });
         RunningView {
-            id: format!("{at}-{}", attempt.number),
-            route: route.name.clone(),
+            id: route.attempt_id(attempt.number),
+            route: route.config.name.clone(),
             queue: route.queues[attempt.lane].text.clone(),
             age_s: attempt.age.as_secs_f64(),
             time_left_s: attempt.left.as_secs_f64(),
@@ -283,37 +261,48 @@ impl RunOperations {
 
     /// Returns the queues of this process and their dead-letter queues.
     fn read_queues(&self) -> BTreeSet<QueueName> {
-        let queues = self.live.routes().iter().flat_map(|route| &route.queues);
-        let mut names: BTreeSet<QueueName> = queues.map(|queue| queue.name.clone()).collect();
-        let opened = self.routes.iter().flat_map(|route| &route.queues);
-        let dead =
-            opened.flat_map(|queue| [queue.dead_letter_queue(), queue.redrive_policy_target()]);
+        let table = self.live.table();
+        let mut names: BTreeSet<QueueName> =
+            table.queues().map(|queue| queue.name.clone()).collect();
+        let dead = table.queues().flat_map(|LiveQueue { queue, .. }| {
+            [queue.dead_letter_queue(), queue.redrive_policy_target()]
+        });
         names.extend(dead.flatten().filter_map(|name| name.parse().ok()));
         names
     }
 
-    fn attempt_place(&self, id: &str) -> Option<(usize, u64)> {
-        let (route, number) = id.split_once('-')?;
-        let place = (route.parse().ok()?, number.parse().ok()?);
-        (place.0 < self.routes.len()).then_some(place)
+    /// Returns the attempt of this id, which need not run any more, and its route.
+    fn attempt_place(&self, id: &str) -> Option<(Arc<LiveRoute>, u64)> {
+        let (route, number) = parse_attempt(id)?;
+        let table = self.live.table();
+        let found = table.with_attempts().into_iter();
+        let route = found.into_iter().find(|one| one.number == route)?;
+        Some((route, number))
     }
 
-    fn find_route(&self, route: &str) -> Result<&LiveRoute, CallProblem> {
-        let routes = self.live.routes();
-        let found = routes.iter().find(|one| one.name == route);
-        found.ok_or_else(|| no_such("route", route, routes.iter().map(|one| one.name.as_str())))
-    }
-
-    fn find_queue(&self, queue: &str) -> Result<(usize, usize), CallProblem> {
-        let found = self.live.find(queue);
+    fn find_route(&self, route: &str) -> Result<Arc<LiveRoute>, CallProblem> {
+        let table = self.live.table();
+        let found = table.route(route).cloned();
         found.ok_or_else(|| {
-            let routes = self.live.routes().iter();
-            let all = routes
-                .flat_map(|route| &route.queues)
-                .map(|one| one.text.as_str());
+            let names = table.routes.iter().map(|one| one.config.name.as_str());
+            no_such("route", route, names)
+        })
+    }
+
+    fn find_queue(&self, queue: &str) -> Result<QueuePlace, CallProblem> {
+        let table = self.live.table();
+        let found = table.find(queue);
+        found.ok_or_else(|| {
+            let all = table.queues().map(|one| one.text.as_str());
             no_such("queue", queue, all)
         })
     }
+}
+
+/// Returns the number of the route and that of the attempt in an attempt's id.
+fn parse_attempt(id: &str) -> Option<(u64, u64)> {
+    let (route, number) = id.split_once('-')?;
+    Some((route.parse().ok()?, number.parse().ok()?))
 }
 
 /// Reports that there is no such queue or route here.
@@ -399,42 +388,49 @@ impl Operations for RunOperations {
     }
 
     fn routes(&self, page: &Page) -> Result<ListPage<RouteView>, CallProblem> {
-        let routes = self.live.routes();
-        page.of(routes.len(), |at| Some(self.route_view(at, &routes[at])))
+        let table = self.live.table();
+        let routes = &table.routes;
+        page.of(routes.len(), |at| Some(self.route_view(&routes[at])))
     }
 
     async fn queues(&self, page: &Page) -> Result<ListPage<QueueView>, CallProblem> {
-        let routes = self.live.routes().iter().enumerate();
-        let places: Vec<(usize, usize)> = routes
-            .flat_map(|(at, route)| (0..route.queues.len()).map(move |lane| (at, lane)))
+        let table = self.live.table();
+        let routes = table.routes.iter();
+        let places: Vec<(&LiveRoute, usize)> = routes
+            .flat_map(|route| (0..route.queues.len()).map(move |lane| (&**route, lane)))
             .collect();
-        page.of(places.len(), |at| Some(self.queue_view(places[at])))
+        page.of(places.len(), |at| {
+            let (route, lane) = places[at];
+            Some(self.queue_view(route, lane))
+        })
     }
 
     async fn queue(&self, queue: &str) -> Option<QueueView> {
-        let mut view = self.queue_view(self.live.find(queue)?);
+        let (route, lane) = self.live.table().find(queue)?;
+        let mut view = self.queue_view(&route, lane);
         self.ask_tenants(std::slice::from_mut(&mut view)).await;
         Some(view)
     }
 
     async fn queue_names(&self) -> Result<Vec<QueueAndRoute>, CallProblem> {
-        let routes = self.live.routes().iter();
-        let names = routes.flat_map(|route| {
+        let table = self.live.table();
+        let names = table.routes.iter().flat_map(|route| {
             route.queues.iter().map(|queue| QueueAndRoute {
                 queue: queue.text.clone(),
-                route: route.name.clone(),
+                route: route.config.name.clone(),
             })
         });
         Ok(names.collect())
     }
 
     async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths {
+        let table = self.live.table();
         AskedDepths {
             calls: self
                 .depths
                 .add(queues, |queue: &str| {
-                    let (at, lane) = self.live.find(queue)?;
-                    Some(self.routes[at].queues[lane].clone())
+                    let (route, lane) = table.find(queue)?;
+                    Some(route.queues[lane].queue.clone())
                 })
                 .await,
         }
@@ -450,13 +446,13 @@ impl Operations for RunOperations {
 
     fn paused(&self, most: usize) -> (Vec<QueueView>, usize) {
         let (mut first, mut all) = (Vec::new(), 0);
-        for (at, route) in self.live.routes().iter().enumerate() {
+        for route in &self.live.table().routes {
             let state = route.state();
             let lanes = state.queues.iter().enumerate();
             for (lane, _) in lanes.filter(|(_, one)| one.paused || state.route.paused) {
                 all += 1;
                 if first.len() < most {
-                    first.push(self.queue_view((at, lane)));
+                    first.push(self.queue_view(route, lane));
                 }
             }
         }
@@ -468,30 +464,25 @@ impl Operations for RunOperations {
         queue: Option<&str>,
         page: &Page,
     ) -> Result<ListPage<RunningView>, CallProblem> {
-        let (mut route, mut after) = match &page.after {
+        let (first, after) = match &page.after {
             None => (0, 0),
-            Some(cursor) => self
-                .attempt_place(cursor)
-                .ok_or_else(|| page.bad_cursor())?,
+            Some(cursor) => parse_attempt(cursor).ok_or_else(|| page.bad_cursor())?,
         };
         let mut items: Vec<RunningView> = Vec::new();
-        while route < self.routes.len() && items.len() <= page.limit {
-            let usual = self.figures(route).hand_over;
-            let wanted = page.limit + 1 - items.len();
-            let (running, queues) = (
-                &self.routes[route].running,
-                &self.live.routes()[route].queues,
-            );
-            let found = running.list(
-                after,
-                wanted,
-                |lane: usize| queue.is_none_or(|queue| queues[lane].text == queue),
-                &self.ledger,
-                usual,
+        let routes = self.live.table().with_attempts().into_iter();
+        for route in routes.filter(|route| route.number >= first) {
+            if items.len() > page.limit {
+                break;
+            }
+            let found = route.running.list(
+                if route.number == first { after } else { 0 },
+                page.limit + 1 - items.len(),
+                |lane: usize| queue.is_none_or(|queue| route.queues[lane].text == queue),
+                &route.ledger,
+                route.figures().hand_over,
             );
             let views = found.into_iter();
-            items.extend(views.map(|one| self.running_view(route, one, Vec::new())));
-            (route, after) = (route + 1, 0);
+            items.extend(views.map(|one| self.running_view(&route, one, Vec::new())));
         }
         let more = items.len() > page.limit;
         items.truncate(page.limit);
@@ -505,23 +496,26 @@ impl Operations for RunOperations {
 
     fn attempt(&self, id: &str) -> Option<RunningView> {
         let (route, number) = self.attempt_place(id)?;
-        let usual = self.figures(route).hand_over;
-        let shown = &self.routes[route];
-        let (view, messages) = shown.running.show(number, &self.ledger, usual)?;
+        let usual = route.figures().hand_over;
+        let (view, messages) = route.running.show(number, &route.ledger, usual)?;
         let content = if self.shows_bodies {
             messages
         } else {
             Vec::new()
         };
-        Some(self.running_view(route, view, content))
+        Some(self.running_view(&route, view, content))
     }
 
     fn released(&self, queue: &str) -> u64 {
-        let mut queues = self.live.routes().iter().flat_map(|route| &route.queues);
-        let found = queues.find(|one| one.text == queue);
-        found
-            .filter(|one| one.name.backend.facts().counts_released_as_in_flight)
-            .map_or(0, |one| one.meter.released.waiting(clock::now()))
+        let Some((route, lane)) = self.live.table().find(queue) else {
+            return 0;
+        };
+        let LiveQueue { name, meter, .. } = &route.queues[lane];
+        if name.backend.facts().counts_released_as_in_flight {
+            meter.released.waiting(clock::now())
+        } else {
+            0
+        }
     }
 
     async fn schedules(&self, queue: &str, limit: usize) -> Result<Vec<ScheduleView>, CallProblem> {
@@ -529,8 +523,8 @@ impl Operations for RunOperations {
     }
 
     async fn workers(&self, limit: usize) -> Result<Vec<WorkerView>, CallProblem> {
-        let routes = self.live.routes().iter();
-        let queues: Vec<&LiveQueue> = routes.flat_map(|route| &route.queues).collect();
+        let table = self.live.table();
+        let queues: Vec<&LiveQueue> = table.queues().collect();
         let backends: BTreeSet<_> = queues.iter().map(|queue| queue.name.backend).collect();
         let mut workers = Vec::new();
         for backend in backends
@@ -583,7 +577,7 @@ impl Operations for RunOperations {
 
     async fn findings(&self) -> Result<(Vec<FindingView>, f64), CallProblem> {
         let look = async {
-            let found = doctor::look(&self.settings, &self.durations()).await;
+            let found = doctor::look(&self.live.settings(), &self.durations()).await;
             found
                 .into_iter()
                 .map(|finding: doctor::Finding| FindingView {
@@ -621,18 +615,19 @@ impl Site for RunOperations {
         change: &ControlChange,
     ) -> Result<ControlResult, CallProblem> {
         let place = self.find_queue(queue)?;
-        let route = &self.live.routes()[place.0];
+        let (route, lane) = &place;
+        let most = route.config.settings.concurrency;
         if let Some(Some(wanted)) = change.concurrency
-            && wanted > route.most
+            && wanted > most
         {
-            let found = format!("{wanted} is more than route `{}` has", route.name);
-            let most = format!("at most {}", route.most);
+            let found = format!("{wanted} is more than route `{}` has", route.config.name);
+            let most = format!("at most {most}");
             let problem = FieldProblem::new("concurrency", &found, &most);
             return Err(CallProblem::fields(vec![problem]));
         }
-        let changed = within(PATIENCE, self.live.change_queue(place, change)).await?;
+        let changed = within(PATIENCE, self.live.change_queue(&place, change)).await?;
         let (reach, queues) = changed.map_err(|error| backend_failed(&error))?;
-        let paused = route.queue_state(place.1).queue.paused;
+        let paused = route.queue_state(*lane).queue.paused;
         Ok(fleet::controlled(queue, reach, paused, queues))
     }
 
@@ -642,15 +637,16 @@ impl Site for RunOperations {
         change: &ControlChange,
     ) -> Result<ControlResult, CallProblem> {
         let found = self.find_route(route)?;
+        let most = found.config.settings.concurrency;
         if let Some(Some(concurrency)) = change.concurrency
-            && concurrency > found.most
+            && concurrency > most
         {
-            let why = format!("{concurrency} is more than the process was started with");
-            let most = format!("at most {}", found.most);
+            let why = format!("{concurrency} is more than the route was started with");
+            let most = format!("at most {most}");
             let problem = FieldProblem::new("concurrency", &why, &most);
             return Err(CallProblem::fields(vec![problem]));
         }
-        let changed = self.live.change_route(found, change).await;
+        let changed = self.live.change_route(&found, change).await;
         let (reach, queues) = changed.map_err(|error| fleet::store_failed(&error))?;
         let paused = found.state().route.paused;
         Ok(fleet::controlled(route, reach, paused, queues))
@@ -663,13 +659,12 @@ impl Site for RunOperations {
         weight: Option<u32>,
     ) -> Result<ControlResult, CallProblem> {
         let found = self.find_route(route)?;
-        let mut configured = self.settings.routes.iter();
-        if !configured.any(|one| one.name == route && one.settings.tenant.is_some()) {
+        if found.config.settings.tenant.is_none() {
             let problem =
                 FieldProblem::new("tenant", "the route has none", "a route with `tenant`");
             return Err(CallProblem::fields(vec![problem]));
         }
-        let changed = self.live.change_weight(found, tenant, weight).await;
+        let changed = self.live.change_weight(&found, tenant, weight).await;
         let (reach, queues) = changed.map_err(|error| fleet::store_failed(&error))?;
         let paused = found.state().route.paused;
         Ok(fleet::controlled(route, reach, paused, queues))
@@ -694,7 +689,7 @@ impl Site for RunOperations {
 
     fn cancel_attempt(&self, id: &str) -> Result<CancelResult, CallProblem> {
         let place = self.attempt_place(id);
-        let running = place.map(|(route, number)| self.routes[route].running.cancel(number));
+        let running = place.map(|(route, number)| route.running.cancel(number));
         match running {
             None | Some(0) => Err(CallProblem::not_found(format!(
                 "No attempt `{id}` runs here, or it is cancelled already. GET /api/v1/running lists \
@@ -725,6 +720,14 @@ impl Site for RunOperations {
 
     async fn reload_plugins(&self) -> Result<(u64, ReloadResult), CallProblem> {
         self.plugins.reload().await
+    }
+
+    async fn reload(&self) -> Result<ReloadedSettings, CallProblem> {
+        let Some(calls) = &self.settings_calls else {
+            let why = "This process has no --config file to reload.";
+            return Err(CallProblem::new(StatusCode::CONFLICT, why));
+        };
+        calls.reload().await
     }
 
     async fn roll_back(&self, route: &str) -> Result<String, CallProblem> {

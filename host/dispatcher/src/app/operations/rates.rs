@@ -33,23 +33,16 @@ struct Sample {
 /// The samples of all queues.
 pub(crate) struct Rates {
     meters: Arc<Meters>,
-    places: HashMap<String, usize>,
-    /// The price of a million calls for each queue, in US dollars.
-    prices: Vec<Option<f64>>,
-    samples: Mutex<VecDeque<(BootInstant, Vec<Sample>)>>,
+    prices: Prices,
+    samples: Mutex<VecDeque<(BootInstant, SampleByQueue)>>,
 }
+
+type SampleByQueue = HashMap<Arc<str>, Sample>;
 
 impl Rates {
     pub(super) fn new(meters: &Arc<Meters>, prices: &Prices) -> Self {
-        let places = meters.iter().enumerate();
-        let prices = meters
-            .iter()
-            .map(|(name, _)| prices.dollars_per_million_calls(name));
         let rates = Self {
-            places: places
-                .map(|(at, (name, _))| (name.to_string(), at))
-                .collect(),
-            prices: prices.collect(),
+            prices: prices.clone(),
             meters: meters.clone(),
             samples: Mutex::default(),
         };
@@ -70,11 +63,12 @@ impl Rates {
     fn sample(&self, now: BootInstant) {
         let mut samples = self.lock();
         let first = Sample::default();
-        let meters = self.meters.iter().enumerate();
+        let meters = self.meters.all().into_iter();
         let all = meters
-            .map(|(at, (_, meter))| {
-                let last = samples.back().and_then(|(_, all)| all.get(at));
-                Sample::after(last.unwrap_or(&first), meter)
+            .map(|(name, meter)| {
+                let last = samples.back().and_then(|(_, all)| all.get(&name));
+                let sample = Sample::after(last.unwrap_or(&first), &meter);
+                (name, sample)
             })
             .collect();
         if samples.len() == KEPT {
@@ -83,18 +77,20 @@ impl Rates {
         samples.push_back((now, all));
     }
 
-    /// Returns the rates of a queue since the oldest sample, or `None` if that is less than a
+    /// Returns the rates of a queue since its oldest sample, or `None` if that is less than a
     /// second old.
     pub(super) fn of(&self, queue: &str, meter: &Meter) -> Option<(QueueRates, RecentWork)> {
-        let at = *self.places.get(queue)?;
         let samples = self.lock();
-        let (since, before) = samples.front()?;
-        let before = before.get(at)?;
+        let mut of_queue = samples
+            .iter()
+            .filter_map(|(since, all)| Some((since, all.get(queue)?)));
+        let (since, before) = of_queue.next()?;
         let now = Sample::after(before, meter);
-        now.since(before, clock::now().since(*since), self.prices[at])
+        let price = self.prices.dollars_per_million_calls(queue);
+        now.since(before, clock::now().since(*since), price)
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(BootInstant, Vec<Sample>)>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(BootInstant, SampleByQueue)>> {
         self.samples.lock()
     }
 }
@@ -130,7 +126,7 @@ impl Sample {
         if time < Duration::from_secs(1) {
             return None;
         }
-        let rate = |now: u64, before: u64| (now - before) as f64 / time.as_secs_f64();
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / time.as_secs_f64();
         let durations = self.durations.since(&before.durations);
         let calls = rate(self.calls, before.calls);
         Some((
@@ -200,8 +196,8 @@ mod tests {
             samples[KEPT - 1].0.since(samples[0].0),
             Duration::from_secs(60)
         );
-        let all = samples.iter().flat_map(|(_, all)| all);
-        let first = &samples[0].1[0].durations;
+        let all = samples.iter().flat_map(|(_, all)| all.values());
+        let first = &samples[0].1["local:a"].durations;
         assert!(
             all.into_iter()
                 .all(|one| Arc::ptr_eq(&one.durations, first))

@@ -3,7 +3,7 @@
 
 use super::super::ProcessContext;
 use super::super::build::fleet::{hides_tenants, shown_tenant};
-use super::super::live::{LiveRoute, LiveState};
+use super::super::live::route::{LiveRoute, LiveState};
 use super::depths::ABREAST;
 use super::{RunOperations, within};
 use dispatcher_config::Route;
@@ -23,60 +23,58 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 impl RunOperations {
     /// Returns the busiest tenants of a queue.
-    pub(super) fn tenants(&self, (at, lane): (usize, usize)) -> Vec<TenantView> {
-        let is_private = hides_tenants(&self.settings.routes[at]);
-        let figures = self.tenant_figures((at, lane));
-        let views = figures.into_iter().map(|one| view(one, is_private));
+    pub(super) fn tenants(&self, route: &LiveRoute, lane: usize) -> Vec<TenantView> {
+        let figures = tenant_figures(route, lane);
+        let views = figures
+            .into_iter()
+            .map(|one| view(one, route.hides_tenants));
         views.collect()
     }
 
     /// Adds what waits in the queues to these tenants. Asks several queues at the same time.
     pub(super) async fn ask_tenants(&self, queues: &mut [QueueView]) {
         let shared = queues.iter_mut().filter(|queue| !queue.tenants.is_empty());
+        let table = self.live.table();
         let mut found: Vec<_> = shared
-            .filter_map(|queue| Some((self.live.find(&queue.queue)?, queue)))
+            .filter_map(|queue| Some((table.find(&queue.queue)?, queue)))
             .collect();
         for some in found.chunks_mut(ABREAST) {
             let asked = some
                 .iter()
-                .map(|(place, _)| self.tenants_and_backlogs(*place));
+                .map(|((route, lane), _)| tenants_and_backlogs(route, *lane));
             let answers = tasks::all(asked.collect()).await;
             for ((_, queue), tenants) in some.iter_mut().zip(answers) {
                 queue.tenants = tenants;
             }
         }
     }
+}
 
-    fn tenant_figures(&self, (at, lane): (usize, usize)) -> Vec<TenantFigures> {
-        if self.settings.routes[at].settings.tenant.is_none() {
-            return Vec::new();
-        }
-        self.routes[at]
-            .scheduler
-            .lock()
-            .tenants(lane, MOST, clock::now())
+fn tenant_figures(route: &LiveRoute, lane: usize) -> Vec<TenantFigures> {
+    if route.config.settings.tenant.is_none() {
+        return Vec::new();
     }
+    route.scheduler.lock().tenants(lane, MOST, clock::now())
+}
 
-    /// Returns the busiest tenants of a queue, with what waits in the queue if it tells that soon.
-    async fn tenants_and_backlogs(&self, (at, lane): (usize, usize)) -> Vec<TenantView> {
-        let figures = self.tenant_figures((at, lane));
-        if figures.is_empty() {
-            return Vec::new();
-        }
-        let names: Vec<String> = figures.iter().map(|one| one.tenant.to_string()).collect();
-        let asked = within(PATIENCE, self.routes[at].queues[lane].backlogs(&names)).await;
-        // A queue that does not answer is shown without them: its depth tells why.
-        let known = asked.ok().and_then(Result::ok).unwrap_or_default();
-        let backlogs = known.into_iter().map(Some).chain(std::iter::repeat(None));
-        let is_private = hides_tenants(&self.settings.routes[at]);
-        let tenants = figures.into_iter().zip(backlogs);
-        let views = tenants.map(|(one, backlog)| TenantView {
-            waiting: backlog.map(|backlog| backlog.waiting.into()),
-            oldest_s: backlog.and_then(|backlog| Some(backlog.oldest?.as_secs_f64())),
-            ..view(one, is_private)
-        });
-        views.collect()
+/// Returns the busiest tenants of a queue, with what waits in the queue if it tells that soon.
+async fn tenants_and_backlogs(route: &LiveRoute, lane: usize) -> Vec<TenantView> {
+    let figures = tenant_figures(route, lane);
+    if figures.is_empty() {
+        return Vec::new();
     }
+    let names: Vec<String> = figures.iter().map(|one| one.tenant.to_string()).collect();
+    let asked = within(PATIENCE, route.queues[lane].queue.backlogs(&names)).await;
+    // A queue that does not answer is shown without them: its depth tells why.
+    let known = asked.ok().and_then(Result::ok).unwrap_or_default();
+    let backlogs = known.into_iter().map(Some).chain(std::iter::repeat(None));
+    let tenants = figures.into_iter().zip(backlogs);
+    let views = tenants.map(|(one, backlog)| TenantView {
+        waiting: backlog.map(|backlog| backlog.waiting.into()),
+        oldest_s: backlog.and_then(|backlog| Some(backlog.oldest?.as_secs_f64())),
+        ..view(one, route.hides_tenants)
+    });
+    views.collect()
 }
 
 /// Returns the weights that operators have set on a route's tenants.
@@ -107,7 +105,7 @@ pub(crate) fn measure(
         .map(|queue| queue.name.to_string())
         .collect();
     let (scheduler, is_private) = (scheduler.clone(), hides_tenants(route));
-    shared.routes.add_tenants(move || {
+    shared.routes.add_tenants(&route.name, move || {
         let scheduler = scheduler.lock();
         let named = queues.iter().enumerate().map(|(lane, queue)| {
             let mut tenants = scheduler.tenants(lane, MOST, clock::now());

@@ -15,6 +15,7 @@ use dispatcher_operate::problem::{CallProblem, StatusCode};
 use dispatcher_telemetry::plugins;
 use dispatcher_telemetry::plugins::Figures;
 use dispatcher_trials::rollout::{Rollout, Stage, Version};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ pub(crate) struct Replaceable {
     pub wanted: Option<PluginConfig>,
     /// The rollout that runs it.
     pub rollout: Arc<Rollout>,
+    /// Loads its further versions.
+    pub loader: Arc<Loader>,
 }
 
 /// The result of checking a route's plugin.
@@ -51,14 +54,18 @@ enum ReloadRequest {
     Look(oneshot::Sender<Vec<Report>>),
     /// Run these plugins with new settings, by route.
     Settings(Vec<(String, PluginConfig)>),
+    /// Watch the plugins of these routes from now on, instead of those of earlier versions.
+    Add(Vec<Replaceable>),
+    /// Watch the plugin of this route no longer.
+    Remove(String),
 }
 
 /// Requests to replace plugins. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct ReloadRequests {
+pub(crate) struct ReloadRequests {
     requests: UnboundedSender<ReloadRequest>,
     /// The rollouts by route.
-    rollouts: Arc<BTreeMap<String, Arc<Rollout>>>,
+    rollouts: Arc<Mutex<BTreeMap<String, Arc<Rollout>>>>,
 }
 
 impl ReloadRequests {
@@ -88,7 +95,8 @@ impl ReloadRequests {
     /// Rolls back the canary of a route at once, even while a version is compiled. Returns the name
     /// of the version.
     pub(super) fn roll_back(&self, route: &str) -> Result<String, CallProblem> {
-        let Some(rollout) = self.rollouts.get(route) else {
+        let rollout = self.rollouts.lock().get(route).cloned();
+        let Some(rollout) = rollout else {
             return Err(CallProblem::not_found(format!(
                 "This process has no route `{route}` with a plugin."
             )));
@@ -101,6 +109,21 @@ impl ReloadRequests {
             );
             CallProblem::new(StatusCode::CONFLICT, why)
         })
+    }
+
+    /// Watches the plugins of routes that were started.
+    pub(super) fn add(&self, routes: Vec<Replaceable>) {
+        let rollouts = routes
+            .iter()
+            .map(|one| (one.route.name.clone(), one.rollout.clone()));
+        self.rollouts.lock().extend(rollouts);
+        let _ = self.requests.send(ReloadRequest::Add(routes));
+    }
+
+    /// Watches the plugin of a route no longer.
+    pub(super) fn remove(&self, route: &str) {
+        self.rollouts.lock().remove(route);
+        let _ = self.requests.send(ReloadRequest::Remove(route.to_owned()));
     }
 
     /// Applies new settings to these plugins.
@@ -116,24 +139,16 @@ pub(crate) struct ReplacementTask {
     _over: DropGuard,
 }
 
-/// Starts watching. `over` is the token that the loader was started with.
-pub(crate) fn start(
-    loader: Loader,
-    routes: Vec<Replaceable>,
-    over: CancellationToken,
-) -> (ReplacementTask, ReloadRequests) {
+/// Starts watching. `over` is the token that the loaders are started with.
+pub(crate) fn start(over: CancellationToken) -> (ReplacementTask, ReloadRequests) {
     let (requests, wishes) = unbounded_channel();
-    let rollouts = routes
-        .iter()
-        .map(|one| (one.route.name.clone(), one.rollout.clone()));
     let reload_requests = ReloadRequests {
         requests,
-        rollouts: Arc::new(rollouts.collect()),
+        rollouts: Arc::default(),
     };
     let replacer = Replacer {
         watch: FileWatch::new(),
-        loader,
-        routes,
+        routes: Vec::new(),
     };
     let replacing = ReplacementTask {
         _task: tasks::spawn(replacer.run(wishes)),
@@ -143,16 +158,12 @@ pub(crate) fn start(
 }
 
 struct Replacer {
-    loader: Loader,
     routes: Vec<Replaceable>,
     watch: FileWatch,
 }
 
 impl Replacer {
     async fn run(mut self, mut wishes: UnboundedReceiver<ReloadRequest>) {
-        self.watch.on(self.files()).await;
-        // A file that changed since it was loaded has caused no event.
-        self.look(None).await;
         // Files may still change after all senders are gone.
         let mut open = true;
         loop {
@@ -168,6 +179,21 @@ impl Replacer {
                         // between.
                         self.watch.on(self.files()).await;
                         self.look(None).await;
+                    }
+                    Some(ReloadRequest::Add(added)) => {
+                        self.routes.retain(|one| {
+                            added.iter().all(|new| new.route.name != one.route.name)
+                        });
+                        let files: Vec<PathBuf> =
+                            added.iter().flat_map(Replaceable::files).collect();
+                        self.routes.extend(added);
+                        self.watch.on(self.files()).await;
+                        // A file that changed since it was loaded has caused no event.
+                        self.look(Some(&files)).await;
+                    }
+                    Some(ReloadRequest::Remove(route)) => {
+                        self.routes.retain(|one| one.route.name != route);
+                        self.watch.on(self.files()).await;
                     }
                     None => open = false,
                 },
@@ -198,11 +224,10 @@ impl Replacer {
     /// Checks every plugin, or only those of some files, and applies pending settings. Plugins are
     /// checked concurrently, so a slow file delays no other plugin.
     async fn look(&mut self, of: Option<&[PathBuf]>) -> Vec<Report> {
-        let loader = &self.loader;
         let routes = self.routes.iter_mut().filter(|one: &&mut Replaceable| {
             of.is_none_or(|changed| one.files().iter().any(|file| changed.contains(file)))
         });
-        tasks::all(routes.map(|one| one.look(loader)).collect()).await
+        tasks::all(routes.map(Replaceable::look).collect()).await
     }
 }
 
@@ -222,11 +247,12 @@ impl Replaceable {
         files.map(std::path::Path::to_owned).collect()
     }
 
-    async fn look(&mut self, loader: &Loader) -> Report {
+    async fn look(&mut self) -> Report {
         let Self {
             route,
             wanted,
             rollout,
+            loader,
         } = self;
         let old = rollout.stage();
         let mut next = route.clone();

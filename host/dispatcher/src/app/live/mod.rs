@@ -4,16 +4,17 @@
 //! the fleet they apply to this process and end with it. A reload changes the configured values below
 //! them.
 
-use super::ProcessContext;
+pub(crate) mod route;
+pub(crate) mod table;
+
 use super::build::Backends;
-use super::build::fleet::{hides_tenants, shown_tenant};
+use super::build::fleet::hides_tenants;
 use super::build::schedule::Schedules;
-use super::drain;
 use super::fleet_link;
 use super::fleet_link::{FleetLink, Reach};
-use super::route::{Adjustable, RunningRoute};
-use dispatcher_config::Settings;
+use super::route::RunningRoute;
 use dispatcher_config::name::QueueName;
+use dispatcher_config::{Route, Settings, backends};
 use dispatcher_core::backend::Backend;
 use dispatcher_core::clock;
 use dispatcher_core::control::{ControlChange, QueueControl};
@@ -21,20 +22,20 @@ use dispatcher_core::error_kind::CallError;
 use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::fleet::control::FleetControl;
 use dispatcher_core::fleet::keeper::Fleet;
-use dispatcher_core::queue::{Queue, QueueError};
+use dispatcher_core::queue::QueueError;
 use dispatcher_core::scheduler::SchedulerLimits;
-use dispatcher_core::scheduler::lane::LaneLimits;
-use dispatcher_core::scheduler::live::{RouteControl, effective};
+use dispatcher_core::scheduler::live::RouteControl;
 use dispatcher_core::tasks;
-use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::log_throttle::LogThrottle;
-use dispatcher_core::telemetry::metrics::meter::Meter;
+use dispatcher_core::telemetry::metrics::Meters;
 use dispatcher_telemetry::log;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, RwLock};
+pub(crate) use route::weights_text;
+use route::{LiveQueue, LiveRoute, LiveState, Part};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use table::{QueuePlace, RouteTable};
 use tokio_util::sync::CancellationToken;
 
 /// The interval at which a process reads the shared settings, once for each backend.
@@ -44,99 +45,27 @@ pub(crate) const APPLIED_WITHIN: Duration = Duration::from_secs(2);
 /// The time limit for a store, at the start and later.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The live settings of all routes of the process.
+/// The routes of the process, and their live settings.
 pub(crate) struct Live {
     pub fleet: Arc<FleetLink>,
     schedules: Arc<Schedules>,
-    routes: Vec<LiveRoute>,
-    by_queue: BTreeMap<String, (usize, usize)>,
-    /// One lock for each backend, held while shared settings are read or written and applied, so
-    /// that values read before a write are not applied after it.
+    table: RwLock<Arc<RouteTable>>,
+    /// The settings of the routes. The other settings are those of the start.
+    settings: RwLock<Arc<Settings>>,
+    /// One lock for each backend that shares settings, held while they are read or written and
+    /// applied, so that values read before a write are not applied after it.
     turns: BTreeMap<&'static str, tokio::sync::Mutex<()>>,
     /// The configured log level, and the one in force.
     levels: Mutex<(String, String)>,
 }
 
-/// The live settings of one route.
-pub(crate) struct LiveRoute {
-    pub name: String,
-    pub plugin: String,
-    pub queues: Vec<LiveQueue>,
-    /// The maximum number of attempts that it was created for.
-    pub most: usize,
-    /// Whether the names of its tenants are shown as their hashes.
-    pub hides_tenants: bool,
-    adjustable: Adjustable,
-    state: Mutex<LiveState>,
-}
-
-/// One queue of a route.
-pub(crate) struct LiveQueue {
-    pub name: QueueName,
-    pub text: String,
-    pub meter: Arc<Meter>,
-    queue: Arc<dyn Queue>,
-    /// The task that leaves the queue after a pause.
-    leaving: Mutex<Option<Task<()>>>,
-}
-
-impl LiveQueue {
-    /// Leaves the queue, since nothing is received from it until it is resumed. Needs the control
-    /// runtime.
-    fn leave(&self) {
-        let queue = Arc::clone(&self.queue);
-        let leaving = tasks::spawn(async move { drain::leave(&*queue).await });
-        *self.leaving.lock() = Some(leaving);
-    }
-}
-
-/// The configured limits and the settings of operators.
-#[derive(Debug, Clone)]
-pub(crate) struct LiveState {
-    pub configured: SchedulerLimits,
-    pub route: RouteControl,
-    /// The weights of tenants that replace the configured ones.
-    pub weights: BTreeMap<String, u32>,
-    /// The controls of each queue's backend and of the fleet together.
-    pub queues: Vec<QueueControl>,
-    /// The controls of each queue in its backend, and in the fleet.
-    parts: Vec<[QueueControl; 2]>,
-}
-
-/// The place of a control in `LiveState::parts`.
-#[derive(Debug, Clone, Copy)]
-enum Part {
-    Backend,
-    Fleet,
-}
-
-impl LiveState {
-    fn part(&self, lane: usize, part: Part) -> QueueControl {
-        self.parts[lane][part as usize]
-    }
-
-    fn set_part(&mut self, lane: usize, part: Part, control: QueueControl) {
-        self.parts[lane][part as usize] = control;
-        let [of_backend, of_fleet] = self.parts[lane];
-        self.queues[lane] = of_backend.or(of_fleet);
-    }
-}
-
-/// The configured limits and the settings of operators for one queue.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct QueueState {
-    pub configured: LaneLimits,
-    pub route: RouteControl,
-    pub queue: QueueControl,
-}
-
 /// Returns the settings that operators made on queues before the process started, where backends
 /// share them. If a backend does not answer in time, its queues run as configured.
-pub(crate) async fn read(
+pub(crate) async fn read<'a>(
     backends: &Backends,
-    settings: &Settings,
+    queues: impl IntoIterator<Item = &'a QueueName>,
 ) -> BTreeMap<String, QueueControl> {
-    let (controls, errors) = shared(backends, settings.queue_names()).await;
+    let (controls, errors) = shared(backends, queues).await;
     for (backend, error) in errors {
         tracing::warn!(backend, %error, "pauses and live limits not read; its queues run as configured until they are");
     }
@@ -239,15 +168,6 @@ pub(crate) fn route_control(control: QueueControl) -> RouteControl {
     }
 }
 
-/// Describes weights of tenants, as in `acme=4, globex=2`; `None` if there are none.
-pub(crate) fn weights_text(weights: &BTreeMap<String, u32>, is_private: bool) -> Option<String> {
-    let named: Vec<String> = weights
-        .iter()
-        .map(|(tenant, weight)| format!("{}={weight}", shown_tenant(tenant, is_private)))
-        .collect();
-    (!named.is_empty()).then(|| named.join(", "))
-}
-
 fn log_control(queue: &str, control: &QueueControl) {
     let QueueControl {
         paused,
@@ -266,91 +186,127 @@ fn log_control(queue: &str, control: &QueueControl) {
 }
 
 impl Live {
-    /// Creates the live settings of running routes, from the controls that were read before they
-    /// started.
+    /// Creates the live settings of a process that has no routes yet.
     pub(crate) fn new(
         schedules: &Arc<Schedules>,
         settings: &Settings,
-        running: &[RunningRoute],
-        shared: &ProcessContext,
+        fleet: &Arc<FleetLink>,
     ) -> Self {
-        let record = shared.fleet_link.control();
-        let live_routes = settings.routes.iter().zip(running).map(|(route, running)| {
-            let queues: Vec<LiveQueue> = route
-                .queues
-                .iter()
-                .zip(&running.queues)
-                .map(|(queue, open)| {
-                    let text = queue.name.to_string();
-                    LiveQueue {
-                        name: queue.name.clone(),
-                        meter: shared.meters.of(&text).unwrap_or_default(),
-                        text,
-                        queue: open.clone(),
-                        leaving: Mutex::default(),
-                    }
-                })
-                .collect();
-            let parts: Vec<[QueueControl; 2]> = queues
-                .iter()
-                .map(|queue| {
-                    let of_backend = shared.controls.get(&queue.text).copied();
-                    [of_backend.unwrap_or_default(), record.queue(&queue.text)]
-                })
-                .collect();
-            let both = parts.iter().map(|[backend, fleet]| backend.or(*fleet));
-            LiveRoute {
-                name: route.name.clone(),
-                plugin: route.plugin.name.clone(),
-                most: route.settings.concurrency,
-                hides_tenants: hides_tenants(route),
-                adjustable: running.adjustable(),
-                state: Mutex::new(LiveState {
-                    configured: route.limits(),
-                    route: route_control(record.route(&route.name)),
-                    weights: record.weights(&route.name),
-                    queues: both.collect(),
-                    parts,
-                }),
-                queues,
-            }
-        });
-        let routes: Vec<LiveRoute> = live_routes.collect();
-        let (mut by_queue, mut turns) = (BTreeMap::new(), BTreeMap::new());
-        for (at, route) in routes.iter().enumerate() {
-            for (lane, queue) in route.queues.iter().enumerate() {
-                turns.entry(queue.name.backend.name()).or_default();
-                by_queue.insert(queue.text.clone(), (at, lane));
-            }
-        }
+        let sharing = backends::all().iter();
+        let sharing = sharing.filter(|backend| backend.facts().shares_controls);
         let level = settings.log.level.clone();
         let live = Self {
-            fleet: shared.fleet_link.clone(),
+            fleet: fleet.clone(),
             schedules: schedules.clone(),
-            routes,
-            by_queue,
-            turns,
+            table: RwLock::default(),
+            settings: RwLock::new(Arc::new(settings.clone())),
+            turns: sharing
+                .map(|backend| (backend.name(), tokio::sync::Mutex::default()))
+                .collect(),
             levels: Mutex::new((level.clone(), level)),
         };
-        live.routes.iter().for_each(LiveRoute::show);
         live.apply_level();
         live
     }
 
-    /// Returns all routes.
-    pub(crate) fn routes(&self) -> &[LiveRoute] {
-        &self.routes
+    /// Returns the routes that run now.
+    pub(crate) fn table(&self) -> Arc<RouteTable> {
+        self.table.read().clone()
     }
 
-    /// Returns the index of a queue's route, and the index of the queue in it.
-    pub(crate) fn find(&self, queue: &str) -> Option<(usize, usize)> {
-        self.by_queue.get(queue).copied()
+    /// Returns the settings in force.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.read().clone()
+    }
+
+    /// Replaces the settings of the routes.
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        *self.settings.write() = Arc::new(settings);
+    }
+
+    fn change_table(&self, change: impl FnOnce(&mut RouteTable)) {
+        let settings = self.settings();
+        let mut table = self.table.write();
+        let mut changed = RouteTable::clone(&table);
+        change(&mut changed);
+        changed.arrange(&settings);
+        *table = Arc::new(changed);
+    }
+
+    /// Returns the live settings with which a route starts. `controls` are those of its queues'
+    /// backends. A setting that no store keeps is taken over from the routes that run now.
+    pub(crate) fn state_of(
+        &self,
+        route: &Route,
+        controls: &BTreeMap<String, QueueControl>,
+        reserved: usize,
+    ) -> LiveState {
+        let (table, record) = (self.table(), self.fleet.control());
+        let is_kept = self.fleet.reach() != Reach::ThisProcess;
+        let before = table.route(&route.name).map(|route| route.state());
+        let (control, weights) = match before {
+            _ if is_kept => (
+                route_control(record.route(&route.name)),
+                record.weights(&route.name),
+            ),
+            Some(before) => (before.route, before.weights),
+            None => Default::default(),
+        };
+        let parts: Vec<[QueueControl; 2]> = route
+            .queues
+            .iter()
+            .map(|queue| {
+                let name = queue.name.to_string();
+                let of_backend = controls.get(&name).copied().unwrap_or_default();
+                let of_fleet = if is_kept {
+                    record.queue(&name)
+                } else {
+                    let place = table.find(&name);
+                    place.map_or_else(QueueControl::default, |(route, lane)| {
+                        route.state().part(lane, Part::Fleet)
+                    })
+                };
+                [of_backend, of_fleet]
+            })
+            .collect();
+        LiveState::new(route, control, (weights, parts), reserved)
+    }
+
+    /// Adds a route that was started with these live settings. It takes the place of an earlier
+    /// version, which only finishes its messages.
+    pub(crate) fn add(&self, route: &RunningRoute, state: LiveState, meters: &Meters) {
+        let added = Arc::new(LiveRoute::new(route, state, meters));
+        added.show();
+        self.change_table(|table| {
+            table.end(&added.config.name);
+            table.routes.push(added);
+        });
+    }
+
+    /// Records that a route receives nothing any more and finishes its messages.
+    pub(crate) fn end(&self, route: &str) {
+        self.change_table(|table| table.end(route));
+    }
+
+    /// Removes a route that has finished.
+    pub(crate) fn remove(&self, number: u64) {
+        self.change_table(|table| {
+            table.routes.retain(|route| route.number != number);
+            table.ending.retain(|route| route.number != number);
+        });
     }
 
     /// Replaces the configured limits of a route.
     pub(crate) fn configure(&self, route: &str, limits: &SchedulerLimits) {
-        if let Some(route) = self.routes.iter().find(|one| one.name == route) {
+        if let Some(route) = self.table().route(route) {
             route.change(|state| state.configured = limits.clone());
+        }
+    }
+
+    /// Leaves these attempts to earlier versions of a route.
+    pub(crate) fn reserve(&self, route: &str, attempts: usize) {
+        if let Some(route) = self.table().route(route) {
+            route.reserve(attempts);
         }
     }
 
@@ -389,10 +345,11 @@ impl Live {
         self.apply_level();
         let record = self.fleet.control();
         let mut changed = Vec::new();
-        for route in &self.routes {
+        for route in &self.table().routes {
+            let name = &route.config.name;
             changed.extend(route.change(|state| {
-                state.route = route_control(record.route(&route.name));
-                state.weights = record.weights(&route.name);
+                state.route = route_control(record.route(name));
+                state.weights = record.weights(name);
                 for (lane, queue) in route.queues.iter().enumerate() {
                     state.set_part(lane, Part::Fleet, record.queue(&queue.text));
                 }
@@ -426,7 +383,7 @@ impl Live {
             });
             return Ok((reach, changed));
         }
-        let (name, decided) = (&route.name, change);
+        let (name, decided) = (&route.config.name, change);
         let changed = self.change_fleet(|control, _| {
             control.change_route(name, decided);
             Ok(())
@@ -453,7 +410,7 @@ impl Live {
             return Ok((reach, changed));
         }
         let changed = self.change_fleet(|control, _| {
-            control.change_weight(&route.name, tenant, weight);
+            control.change_weight(&route.config.name, tenant, weight);
             Ok(())
         });
         Ok((reach, changed.await?.1))
@@ -464,10 +421,10 @@ impl Live {
     /// obeys, and the queues whose limits changed here.
     pub(crate) async fn change_queue(
         &self,
-        (route, lane): (usize, usize),
+        (route, lane): &QueuePlace,
         change: &ControlChange,
     ) -> Result<(Reach, Vec<String>), QueueError> {
-        let route = &self.routes[route];
+        let lane = *lane;
         let LiveQueue { name, text, .. } = &route.queues[lane];
         let reach = self.fleet.reach();
         let mut changed = Vec::new();
@@ -517,29 +474,14 @@ impl Live {
 
     /// Applies the settings that backends share until `stop`.
     pub(crate) async fn follow(self: Arc<Self>, stop: CancellationToken) {
-        let mut shared: BTreeMap<&'static dyn Backend, Vec<(usize, usize)>> = BTreeMap::new();
-        for (at, route) in self.routes.iter().enumerate() {
-            for (lane, queue) in route.queues.iter().enumerate() {
-                if queue.name.backend.facts().shares_controls {
-                    shared
-                        .entry(queue.name.backend)
-                        .or_default()
-                        .push((at, lane));
-                }
-            }
-        }
+        let sharing = backends::all().iter();
+        let sharing = sharing.filter(|backend| backend.facts().shares_controls);
         // Each backend is read separately, so that a slow store does not delay the others.
-        let shared = shared.iter();
-        let following = shared.map(|(backend, places)| self.follow_one(*backend, places, &stop));
+        let following = sharing.map(|backend| self.follow_one(*backend, &stop));
         tasks::all(following.collect()).await;
     }
 
-    async fn follow_one(
-        &self,
-        backend: &'static dyn Backend,
-        places: &[(usize, usize)],
-        stop: &CancellationToken,
-    ) {
+    async fn follow_one(&self, backend: &'static dyn Backend, stop: &CancellationToken) {
         let mut throttle = LogThrottle::default();
         loop {
             tokio::select! {
@@ -548,7 +490,7 @@ impl Live {
             }
             let read = tokio::select! {
                 () = stop.cancelled() => return,
-                read = self.read_again(backend, places) => read,
+                read = self.read_again(backend) => read,
             };
             if let Err(error) = read
                 && throttle.should_log(clock::now())
@@ -563,121 +505,33 @@ impl Live {
         Some(self.turns.get(backend.name())?.lock().await)
     }
 
-    async fn read_again(
-        &self,
-        backend: &dyn Backend,
-        places: &[(usize, usize)],
-    ) -> Result<(), QueueError> {
-        let names: Vec<&QueueName> = places
-            .iter()
-            .map(|(at, lane)| &self.routes[*at].queues[*lane].name)
+    async fn read_again(&self, backend: &'static dyn Backend) -> Result<(), QueueError> {
+        let table = self.table();
+        let names: Vec<&QueueName> = table
+            .queues()
+            .map(|queue| &queue.name)
+            .filter(|name| name.backend == backend)
             .collect();
+        if names.is_empty() {
+            return Ok(());
+        }
         let _turn = self.turn(backend).await;
         let found = ask(self.schedules.backends(), backend, &names).await?;
-        let mut by_route: BTreeMap<usize, Vec<(usize, QueueControl)>> = BTreeMap::new();
-        for ((at, lane), control) in places.iter().zip(found) {
-            by_route.entry(*at).or_default().push((*lane, control));
-        }
-        for (at, controls) in by_route {
-            self.routes[at].change(|state| {
+        let mut found = found.into_iter();
+        for route in &table.routes {
+            let lanes = route.queues.iter().enumerate();
+            let own = lanes.filter(|(_, queue)| queue.name.backend == backend);
+            let controls: Vec<(usize, QueueControl)> =
+                own.map(|(lane, _)| lane).zip(found.by_ref()).collect();
+            if controls.is_empty() {
+                continue;
+            }
+            route.change(|state| {
                 for (lane, control) in controls {
                     state.set_part(lane, Part::Backend, control);
                 }
             });
         }
         Ok(())
-    }
-}
-
-impl LiveRoute {
-    /// Returns the current settings of the route and its queues.
-    pub(crate) fn state(&self) -> LiveState {
-        self.lock().clone()
-    }
-
-    /// Returns the current settings of one of its queues. A route may have thousands.
-    pub(crate) fn queue_state(&self, lane: usize) -> QueueState {
-        let state = self.lock();
-        let configured = state.configured.lanes.get(lane);
-        QueueState {
-            configured: configured.copied().unwrap_or_default(),
-            route: state.route,
-            queue: state.queues[lane],
-        }
-    }
-
-    /// Returns the limits that apply now.
-    pub(crate) fn limits(&self, state: &LiveState) -> SchedulerLimits {
-        let mut limits = effective(&state.configured, self.most, &state.route, &state.queues);
-        limits.weights.extend(state.weights.clone());
-        limits
-    }
-
-    /// Changes the settings and applies them. Returns the queues whose limits changed.
-    fn change(&self, change: impl FnOnce(&mut LiveState)) -> Vec<String> {
-        let mut state = self.lock();
-        let before = self.limits(&state);
-        change(&mut state);
-        let after = self.limits(&state);
-        if before == after {
-            return Vec::new();
-        }
-        self.adjustable.adjust(&after);
-        let all = (before.attempts, before.prefetch, before.window)
-            != (after.attempts, after.prefetch, after.window);
-        if all {
-            let (concurrency, prefetch) = (after.attempts, after.prefetch);
-            tracing::info!(
-                route = self.name,
-                concurrency,
-                prefetch,
-                "route limits changed"
-            );
-        }
-        let weighs = before.weights != after.weights;
-        if weighs {
-            let both = before.weights.keys().chain(after.weights.keys());
-            let changed = both
-                .map(|tenant| (tenant, after.weights.get(tenant)))
-                .filter(|(tenant, weight)| before.weights.get(*tenant) != *weight)
-                .map(|(tenant, weight)| (tenant.clone(), weight.copied().unwrap_or(1)));
-            let weights = weights_text(&changed.collect(), self.hides_tenants);
-            tracing::info!(route = self.name, weights, "weights of tenants changed");
-        }
-        let mut changed = Vec::new();
-        for (at, queue) in self.queues.iter().enumerate() {
-            let (old, new) = (&before.lanes[at], &after.lanes[at]);
-            if !all && !weighs && old == new {
-                continue;
-            }
-            changed.push(queue.text.clone());
-            queue.meter.paused.store(new.paused, Relaxed);
-            if new.paused && !old.paused {
-                queue.leave();
-            }
-            let (route, queue) = (&self.name, &queue.text);
-            match (old.paused, new.paused) {
-                (false, true) => tracing::info!(queue, route, "queue paused"),
-                (true, false) => tracing::info!(queue, route, "queue resumed"),
-                _ => {}
-            }
-            if (old.attempts, old.rate) != (new.attempts, new.rate) {
-                let (concurrency, rate) = (new.attempts, new.rate);
-                tracing::info!(queue, route, concurrency, rate, "queue limits changed");
-            }
-        }
-        changed
-    }
-
-    /// Shows the queues that were paused from the start.
-    fn show(&self) {
-        let limits = self.limits(&self.lock());
-        for (queue, lane) in self.queues.iter().zip(&limits.lanes) {
-            queue.meter.paused.store(lane.paused, Relaxed);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LiveState> {
-        self.state.lock()
     }
 }
