@@ -57,6 +57,8 @@ pub(crate) enum MetCircumstances {
     StoreHung,
     /// An operator paused a queue.
     Paused,
+    /// A new version of a route took the place of another.
+    Reloaded,
     /// An operator set other limits.
     Limited,
     /// A message waited for a limit of all processes.
@@ -91,7 +93,7 @@ mod tests {
     /// So many seeds must be enough to meet everything once.
     const WITHIN: u64 = 4_000;
 
-    const ALL: [MetCircumstances; 46] = [
+    const ALL: [MetCircumstances; 47] = [
         MetCircumstances::LostRequest,
         MetCircumstances::LostAnswer,
         MetCircumstances::LateAnswer,
@@ -127,6 +129,7 @@ mod tests {
         MetCircumstances::StoreFailed,
         MetCircumstances::StoreHung,
         MetCircumstances::Paused,
+        MetCircumstances::Reloaded,
         MetCircumstances::Limited,
         MetCircumstances::WaitedForLimit,
         MetCircumstances::Revoked,

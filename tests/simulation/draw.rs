@@ -73,6 +73,10 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
             &mut scenario,
             &mut Rng::with_seed(seed ^ 0x07e4_a475_5ba7_e001),
         );
+        reloads(
+            &mut scenario,
+            &mut Rng::with_seed(seed ^ 0x04e1_0ad5_ca5c_ade0),
+        );
     }
     scenario
 }
@@ -292,6 +296,18 @@ fn operators(scenario: &mut Scenario, rng: &mut Rng) {
             50..75 => HappeningKind::Pause(process, queue, false),
             _ => HappeningKind::Limit(process, pick(rng, &[1, 1, 2, 5, 100])),
         };
+        let at = rng.usize(0..=scenario.happenings.len());
+        scenario.happenings.insert(at, happening(rng, what));
+    }
+}
+
+/// In one of eight scenarios processes replace their route by new versions.
+fn reloads(scenario: &mut Scenario, rng: &mut Rng) {
+    if scenario.sharing.is_some() || scenario.fleet.is_some() || !chance(rng, 125) {
+        return;
+    }
+    for _ in 0..rng.usize(1..4) {
+        let what = HappeningKind::Reload(rng.usize(0..scenario.processes));
         let at = rng.usize(0..=scenario.happenings.len());
         scenario.happenings.insert(at, happening(rng, what));
     }

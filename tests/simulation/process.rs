@@ -12,7 +12,9 @@ use crate::world::{NONE, Sim};
 use dispatcher::app::ProcessContext;
 use dispatcher::app::build::Built;
 use dispatcher::app::build::plugins::LoadedHandler;
-use dispatcher::app::drain::{StoppedRoutes, drain};
+use dispatcher::app::drain::{StoppedRoutes, drain, finish};
+use dispatcher::app::handover;
+use dispatcher::app::handover::EarlierVersion;
 use dispatcher::app::route;
 use dispatcher::app::route::RunningRoute;
 use dispatcher::app::stop::StopPlan;
@@ -27,15 +29,18 @@ use dispatcher_core::fleet::WhenAway;
 use dispatcher_core::fleet::keeper::{Fleet, KeptLimits};
 use dispatcher_core::fleet::limit::{Limit, LimitNumbers, LimitWeight, Rate};
 use dispatcher_core::idempotency::Records;
+use dispatcher_core::job::Job;
 use dispatcher_core::message::place::{MessageKey, MessagePlace};
 use dispatcher_core::queue::sharing::Priority;
 use dispatcher_core::queue::{Identity, Queue};
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::ready::Sequence;
+use dispatcher_core::scheduler::shared::SharedScheduler;
+use dispatcher_core::tasks;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -107,19 +112,96 @@ fn limit((at, plan): (usize, &LimitPlan)) -> Limit {
 
 /// What runs of it.
 struct At {
-    shared: ProcessContext,
     /// Its permits of the limits that hold for all processes.
     permits: Option<KeptLimits>,
-    routes: Vec<RunningRoute>,
-    route: Route,
+    maker: Arc<VersionMaker>,
+    versions: Arc<Mutex<Versions>>,
+}
+
+/// Makes versions of the route.
+struct VersionMaker {
+    sim: Sim,
+    life: usize,
+    scenario: Arc<Scenario>,
+    shared: ProcessContext,
     queues: Vec<Arc<dyn Queue>>,
+    route: Route,
+    workers: Arc<Mutex<JoinSet<()>>>,
+}
+
+/// The versions of the route.
+struct Versions {
+    running: Option<RunningRoute>,
+    /// A new one starts once the earlier ones permit it.
+    waits: bool,
+    ending: Vec<Ending>,
+    finishing: JoinSet<()>,
     /// What operators have made of its limits.
     limits: SchedulerLimits,
 }
 
-impl At {
+/// A version that finishes its messages.
+struct Ending {
+    number: u64,
+    scheduler: Arc<SharedScheduler<Job>>,
+    receives: bool,
+}
+
+impl VersionMaker {
+    fn start(&self, limits: SchedulerLimits, earlier: Option<&[EarlierVersion]>) -> RunningRoute {
+        let plan = &self.scenario.route;
+        let built = Built {
+            route: self.route.clone(),
+            queues: self.queues.clone(),
+            loaded: LoadedHandler {
+                rollout: None,
+                handler: Arc::new(Actor {
+                    sim: self.sim.clone(),
+                    life: self.life,
+                    batch: plan.batch,
+                }),
+                timeout: Duration::from_millis(plan.timeout_ms).into(),
+            },
+            records: records(&self.sim, self.life, &self.scenario),
+        };
+        let workers = spawner(self.sim.clone(), self.workers.clone());
+        let running = route::start(built, limits, earlier, &self.shared, workers);
+        let mut world = self.sim.lock();
+        world.lives[self.life].room = Some(running.scheduler.lock().permits().clone());
+        world.lives[self.life].scheduler = Some(running.scheduler.clone());
+        drop(world);
+        running
+    }
+
+    /// As the program does it, with the rules of the program.
+    fn advance(&self, versions: &mut Versions) {
+        let earlier: Vec<EarlierVersion> = versions
+            .ending
+            .iter()
+            .map(|one| EarlierVersion {
+                receives: one.receives,
+                attempts_left: self
+                    .queues
+                    .iter()
+                    .map(|queue| queue.identity().name.clone())
+                    .zip(one.scheduler.lock().attempts_left())
+                    .collect(),
+                orders_groups: handover::orders_groups(&self.route),
+            })
+            .collect();
+        if versions.waits && handover::may_start(&self.route, &earlier) {
+            versions.waits = false;
+            versions.running = Some(self.start(versions.limits.clone(), Some(&earlier)));
+        }
+        if let Some(running) = &versions.running {
+            running.leave_attempts(&earlier);
+        }
+    }
+}
+
+impl Versions {
     fn obey(&self) {
-        let route = &self.routes[0];
+        let Some(route) = &self.running else { return };
         route
             .scheduler
             .lock()
@@ -127,6 +209,10 @@ impl At {
         route.scheduler.replan.notify_one();
         route.executor.start_workers();
     }
+}
+
+fn locked(versions: &Mutex<Versions>) -> MutexGuard<'_, Versions> {
+    versions.lock().expect("nothing panics with it")
 }
 
 impl Process {
@@ -143,41 +229,34 @@ impl Process {
             })
             .collect();
         let mut shared = ProcessContext::new(Arc::default());
-        let limits = keep_limits(sim, life, &scenario, &shared);
-        shared.fleet = limits.as_ref().map(|limits| limits.fleet().clone());
+        let permits = keep_limits(sim, life, &scenario, &shared);
+        shared.fleet = permits.as_ref().map(|limits| limits.fleet().clone());
         let workers: Arc<Mutex<JoinSet<()>>> = Arc::default();
         let route = settings(&scenario);
-        let built = Built {
-            route: route.clone(),
-            queues: queues.clone(),
-            loaded: LoadedHandler {
-                rollout: None,
-                handler: Arc::new(Actor {
-                    sim: sim.clone(),
-                    life,
-                    batch: scenario.route.batch,
-                }),
-                timeout: Duration::from_millis(scenario.route.timeout_ms).into(),
-            },
-            records: records(sim, life, &scenario),
+        let (broken, limits) = (shared.broken.clone(), route.limits());
+        let maker = VersionMaker {
+            sim: sim.clone(),
+            life,
+            scenario,
+            shared,
+            queues,
+            route,
+            workers: workers.clone(),
         };
-        let workers_of = spawner(sim.clone(), workers.clone());
-        let running = route::start(built, route.limits(), &shared, workers_of);
-        {
-            let mut world = sim.lock();
-            world.lives[life].room = Some(running.scheduler.lock().permits().clone());
-            world.lives[life].scheduler = Some(running.scheduler.clone());
-        }
+        let versions = Versions {
+            running: Some(maker.start(limits.clone(), None)),
+            waits: false,
+            ending: Vec::new(),
+            finishing: JoinSet::new(),
+            limits,
+        };
         Self {
             life,
-            broken: shared.broken.clone(),
+            broken,
             running: Some(At {
-                shared,
-                permits: limits,
-                routes: vec![running],
-                limits: route.limits(),
-                route,
-                queues,
+                permits,
+                maker: Arc::new(maker),
+                versions: Arc::new(Mutex::new(versions)),
             }),
             stopping: None,
             workers,
@@ -199,7 +278,11 @@ impl Process {
             over
         };
         if !over {
-            self.running = None;
+            if let Some(at) = self.running.take() {
+                let mut versions = locked(&at.versions);
+                versions.finishing.abort_all();
+                versions.running = None;
+            }
             if let Some(stopping) = self.stopping.take() {
                 stopping.abort();
             }
@@ -213,32 +296,73 @@ impl Process {
     /// An operator pauses one of its queues, or resumes it. A process that stops takes no notice.
     pub(crate) fn pause(&mut self, sim: &Sim, queue: usize, paused: bool) {
         let Some(at) = &mut self.running else { return };
-        if queue < at.limits.lanes.len() {
-            at.limits.lanes[queue].paused = paused;
+        let mut versions = locked(&at.versions);
+        if queue < versions.limits.lanes.len() {
+            versions.limits.lanes[queue].paused = paused;
             sim.lock().operator_pauses(self.life, queue, paused);
-            at.obey();
+            versions.obey();
         }
     }
 
     /// An operator sets the most attempts at once.
     pub(crate) fn limit(&mut self, sim: &Sim, attempts: usize) {
         let Some(at) = &mut self.running else { return };
-        at.limits.attempts = attempts.min(at.route.settings.concurrency);
-        sim.lock().operator_limits(self.life, at.limits.attempts);
-        at.obey();
+        let mut versions = locked(&at.versions);
+        let most = attempts.min(at.maker.route.settings.concurrency);
+        versions.limits.attempts = most;
+        sim.lock().operator_limits(self.life, most);
+        versions.obey();
     }
 
     /// An operator sets the weight of a tenant.
     pub(crate) fn weigh(&mut self, sim: &Sim, tenant: u16, weight: u32) {
         let Some(at) = &mut self.running else { return };
-        at.limits.weights.insert(tenant.to_string(), weight);
+        let mut versions = locked(&at.versions);
+        versions.limits.weights.insert(tenant.to_string(), weight);
         sim.lock().operator_weighs(self.life, tenant, weight);
-        at.obey();
+        versions.obey();
+    }
+
+    /// A new version of the route takes the place of the running one.
+    pub(crate) fn reload(&mut self, sim: &Sim) {
+        let Some(at) = &self.running else { return };
+        let (maker, life) = (at.maker.clone(), self.life);
+        let mut versions = locked(&at.versions);
+        let Some(running) = versions.running.take() else {
+            return; // the next one has not started yet
+        };
+        let plan = StopPlan::new(Duration::ZERO, [(&maker.route, &*maker.queues)]);
+        let latest = clock::now() + plan.receives();
+        sim.lock().operator_reloads(life, latest);
+        running.stop.cancel();
+        let number = running.number;
+        versions.waits = true;
+        versions.ending.push(Ending {
+            number,
+            scheduler: running.scheduler.clone(),
+            receives: true,
+        });
+        let halt = maker.shared.halt.clone();
+        let all = at.versions.clone();
+        versions.finishing.spawn(async move {
+            finish(running, halt, latest, |receives| {
+                let mut versions = locked(&all);
+                let mut ending = versions.ending.iter_mut();
+                if let Some(own) = ending.find(|one| one.number == number) {
+                    own.receives = receives;
+                    maker.advance(&mut versions);
+                }
+            })
+            .await;
+            let mut versions = locked(&all);
+            versions.ending.retain(|one| one.number != number);
+            maker.advance(&mut versions);
+        });
     }
 
     /// Nothing is paused or limited any more.
     pub(crate) fn resume_all(&mut self, sim: &Sim) {
-        let queues = self.running.as_ref().map_or(0, |at| at.limits.lanes.len());
+        let queues = self.running.as_ref().map_or(0, |at| at.maker.queues.len());
         (0..queues).for_each(|queue| self.pause(sim, queue, false));
         self.limit(sim, usize::MAX);
     }
@@ -249,29 +373,44 @@ impl Process {
             return;
         };
         let life = self.life;
-        let plan = StopPlan::new(grace, [(&at.route, &*at.queues)]);
+        let At {
+            permits,
+            maker,
+            versions,
+        } = at;
+        let plan = StopPlan::new(grace, [(&maker.route, &*maker.queues)]);
         {
             let mut world = sim.lock();
             world.lives[life].stopping = true;
             world.lives[life].stops_in_quiet = world.quiet;
-            world.lives[life].patient_until = clock::now() + plan.receives();
+            let one = &mut world.lives[life];
+            let until = clock::now() + plan.receives();
+            one.patient_until = match one.was_reloaded {
+                true => until.min(one.patient_until),
+                false => until,
+            };
             world.note("is asked to stop", life, NONE, vec![]);
         }
         let sim = sim.clone();
         let stopping = async move {
-            let At {
-                shared,
-                permits,
-                routes,
-                ..
-            } = at;
+            let (running, mut finishing) = {
+                let mut versions = locked(&versions);
+                versions.waits = false;
+                versions.ending.clear();
+                (
+                    versions.running.take(),
+                    std::mem::take(&mut versions.finishing),
+                )
+            };
             let stopped = async {
+                let ending =
+                    tasks::spawn(async move { while finishing.join_next().await.is_some() {} });
                 let stopped = StoppedRoutes {
-                    running: routes,
-                    ending: Vec::new(),
+                    running: running.into_iter().collect(),
+                    ending: vec![ending],
                     plan,
                 };
-                let ended = drain(&shared, stopped).await;
+                let ended = drain(&maker.shared, stopped).await;
                 if let Some(permits) = permits {
                     permits.leave().await;
                 }
@@ -282,7 +421,7 @@ impl Process {
                 ended = stopped => Some(ended),
                 () = too_long(&sim, grace + STOPS_WITHIN) => None,
             };
-            let held = shared.held.load(Relaxed);
+            let held = maker.shared.held.load(Relaxed);
             let mut world = sim.lock();
             world.dies(life, "has stopped");
             match ended {

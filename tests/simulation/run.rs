@@ -167,6 +167,7 @@ fn befall(sim: &Sim, what: HappeningKind, slots: &mut [Process], former: &mut Ve
         HappeningKind::Pause(slot, queue, paused) => slots[slot].pause(sim, queue, paused),
         HappeningKind::Limit(slot, attempts) => slots[slot].limit(sim, attempts),
         HappeningKind::Weight(slot, tenant, weight) => slots[slot].weigh(sim, tenant, weight),
+        HappeningKind::Reload(slot) => slots[slot].reload(sim),
         HappeningKind::Parted(slot, parted) => {
             let life = slots[slot].life;
             sim.lock().part(life, parted);

@@ -242,6 +242,8 @@ pub(crate) enum HappeningKind {
     Parted(usize, bool),
     /// An operator sets the weight of a tenant in a process.
     Weight(usize, u16, u32),
+    /// A process replaces its route by a new version.
+    Reload(usize),
 }
 
 /// How often, in a thousand, something goes wrong.

@@ -312,7 +312,7 @@ fn candidates(from: &Scenario) -> Vec<Scenario> {
 /// Whether something happens to one of the first `processes`, or to none.
 fn is_of(what: HappeningKind, processes: usize) -> bool {
     use HappeningKind::{
-        Closed, Crash, Date, Faults, Limit, Parted, Pause, Start, Stop, Suspend, Weight,
+        Closed, Crash, Date, Faults, Limit, Parted, Pause, Reload, Start, Stop, Suspend, Weight,
     };
     match what {
         Crash(one)
@@ -321,6 +321,7 @@ fn is_of(what: HappeningKind, processes: usize) -> bool {
         | Pause(one, _, _)
         | Limit(one, _)
         | Weight(one, _, _)
+        | Reload(one)
         | Parted(one, _) => one < processes,
         Suspend(_) | Date(_) | Faults(_) | Closed(_) => true,
     }

@@ -237,7 +237,7 @@ pub struct FinishedJob {
 
 /// The channels for finished jobs: one sender per queue of a route, in the route's order. A send
 /// fails only when the process is past its end; then dropping the lease releases the message.
-pub(crate) type Outbox = Vec<UnboundedSender<FinishedJob>>;
+pub type Outbox = Vec<UnboundedSender<FinishedJob>>;
 
 /// Sends a finished job to the settlement of its queue.
 pub(crate) fn hand_on(outbox: &Outbox, lane: usize, finished: FinishedJob) {

@@ -190,8 +190,8 @@ impl Routes {
             .iter()
             .map(|route: &AskedRoute| (&route.name, (route.figures)()))
             .collect();
-        let tenants = routes.iter().filter_map(|route| route.tenants.as_ref());
-        let tenants: Vec<QueueTenants> = tenants.flat_map(|ask| ask()).collect();
+        let asks = routes.iter().filter_map(|route| route.tenants.as_ref());
+        let tenants: Vec<QueueTenants> = asks.flat_map(|ask| ask()).collect();
         GAUGES
             .iter()
             .map(|(metric, read): &RouteGauge| {

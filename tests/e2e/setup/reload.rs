@@ -112,7 +112,7 @@ fn route(name: &str, more: &str) -> String {
 }
 
 fn reloaded(line: &str) -> bool {
-    line.contains("\"settings reloaded\"")
+    line.contains("\"settings reloaded: ")
 }
 
 #[tokio::test]

@@ -259,6 +259,8 @@ pub(crate) struct Life {
     pub paused: Vec<Option<BootInstant>>,
     /// Whether each ever was.
     pub was_paused: Vec<bool>,
+    /// Whether a new version of its route ever took the place of another.
+    pub was_reloaded: bool,
     /// The most attempts that an operator allows, and since when.
     pub limit: Option<(usize, BootInstant)>,
     /// It cannot reach the store of limits.
@@ -333,6 +335,7 @@ impl World {
             retried: false,
             paused: vec![None; queues],
             was_paused: vec![false; queues],
+            was_reloaded: false,
             limit: None,
             parted: false,
             asked_limits: now,
@@ -355,6 +358,17 @@ impl World {
         if paused {
             self.met.insert(MetCircumstances::Paused);
         }
+    }
+
+    /// A process replaces its route by a new version. What the earlier one has not started goes
+    /// back, as at a pause.
+    pub(crate) fn operator_reloads(&mut self, life: usize, patient_until: BootInstant) {
+        self.note("is reloaded", life, NONE, vec![]);
+        let one = &mut self.lives[life];
+        one.was_paused.fill(true);
+        one.was_reloaded = true;
+        one.patient_until = patient_until;
+        self.met.insert(MetCircumstances::Reloaded);
     }
 
     /// An operator sets the most attempts of one process.

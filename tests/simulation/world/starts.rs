@@ -31,7 +31,8 @@ impl World {
         if self.is_ordered(queue) {
             self.check_group_order(life, queue, deliveries, lost, now);
         }
-        if !self.scenario.weighted && !self.lives[life].stopping {
+        let one_version = !self.lives[life].stopping && !self.lives[life].was_reloaded;
+        if !self.scenario.weighted && one_version {
             for above in 0..queue {
                 self.check_strict(life, above, deliveries, now);
             }

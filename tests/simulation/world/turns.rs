@@ -121,7 +121,7 @@ impl World {
         let answers = self.lives[life].drained[queue].iter();
         let empty = answers.filter(|&&at| at >= due).count();
         // Once nothing is received any more nothing is waited for that the queue has.
-        let stopping = self.lives[life].stopping;
+        let stopping = self.lives[life].stopping || self.lives[life].was_reloaded;
         if stopping || empty >= EMPTY_ANSWERS || now >= due + LONGEST_WAIT {
             return Ahead::GivenUp;
         }

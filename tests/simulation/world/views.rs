@@ -206,7 +206,9 @@ impl World {
         };
         let lanes = self.scenario.queues.iter().filter(limited).count();
         most += lanes * (plan.concurrency * plan.batch).max(LEAST_ASIDE);
-        let Some(room) = room.filter(|_| !self.lives[life].retried) else {
+        let Some(room) =
+            room.filter(|_| !self.lives[life].retried && !self.lives[life].was_reloaded)
+        else {
             return;
         };
         // Its seats are taken at this very moment, or are reserved already.
@@ -287,6 +289,7 @@ impl World {
             let why = format!("a receive of queue {queue} by process {life}");
             self.fails("cut-a-poll", why);
         }
+        self.lives[life].views[queue].asking -= 1;
     }
 
     /// Until when the process can count on its lease: from the last extension that it knows of; or

@@ -142,6 +142,8 @@ pub(super) struct Lane<J> {
     pub started: usize,
     /// The number of running attempts.
     pub attempts: usize,
+    /// The number of attempts that earlier versions of the route may still run.
+    pub elsewhere: usize,
     most: Option<usize>,
     /// Whether it is paused: it is not polled, and it delays no queue below it.
     pub paused: bool,
@@ -183,6 +185,7 @@ impl<J: WaitingJob> Lane<J> {
             rest_until: BootInstant::default(),
             started: 0,
             attempts: 0,
+            elsewhere: 0,
             most: limits.attempts,
             paused: limits.paused,
             bucket: limits.rate.map(|rate| Bucket::new(rate, gather.full)),
@@ -202,9 +205,19 @@ impl<J: WaitingJob> Lane<J> {
         }
     }
 
+    /// Leaves no burst of its rate limit.
+    pub(super) fn skip_burst(&mut self, now: BootInstant) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(bucket.available(now), now);
+        }
+    }
+
     /// Returns how many of its messages may start now under its own limits.
     fn may_start(&self, now: BootInstant) -> usize {
-        if self.most.is_some_and(|most| self.attempts >= most) {
+        if self
+            .most
+            .is_some_and(|most| self.attempts + self.elsewhere >= most)
+        {
             return 0;
         }
         let bucket = self.bucket.as_ref();
@@ -508,6 +521,13 @@ impl<J: WaitingJob> Lane<J> {
             self.knowledge,
             Knowledge::Unknown | Knowledge::Holds | Knowledge::Doubted
         ) || (self.knowledge == Knowledge::Failing && self.had && self.failures <= FORGIVEN)
+    }
+
+    /// Returns how many attempts may run at once if no more jobs arrive.
+    pub(super) fn attempts_left(&self) -> usize {
+        let waiting = self.ready.len() + self.held.len() + self.limited();
+        let behind = self.aside() + self.blocked.len() + self.deferred.len();
+        self.attempts + waiting + behind
     }
 
     /// Whether the queue competes for nothing at present.

@@ -118,6 +118,8 @@ pub struct Scheduler<J> {
     batch: usize,
     /// The number of running attempts.
     running: usize,
+    /// The number of attempts that earlier versions of the route may still run.
+    elsewhere: usize,
     /// The delay of free permits that are too few for a call.
     gathering: BatchingDelay,
     /// Whether the workers had jobs to start at the last check.
@@ -174,6 +176,7 @@ impl<J: WaitingJob> Scheduler<J> {
             control: Control::new(limits.attempts),
             batch: rules.batch,
             running: 0,
+            elsewhere: 0,
             gathering: BatchingDelay::default(),
             covered: false,
             pace: Pace::default(),
@@ -207,6 +210,23 @@ impl<J: WaitingJob> Scheduler<J> {
         }
         for lane in 0..self.lanes.len() {
             self.give_back_paused(lane, now);
+        }
+    }
+
+    /// Leaves attempts to earlier versions of the route: how many of each queue, and how many in
+    /// all. They count as if they ran here.
+    pub fn leave_attempts(&mut self, of_lanes: &[usize], all: usize) {
+        for (at, lane) in self.lanes.iter_mut().enumerate() {
+            lane.elsewhere = of_lanes.get(at).copied().unwrap_or_default();
+        }
+        self.elsewhere = all;
+        self.resize_room();
+    }
+
+    /// Leaves no burst of rate limits, since an earlier version of the route may have used it.
+    pub fn skip_bursts(&mut self, now: BootInstant) {
+        for lane in self.lanes.iter_mut() {
+            lane.skip_burst(now);
         }
     }
 
@@ -253,7 +273,11 @@ impl<J: WaitingJob> Scheduler<J> {
     /// Returns the present bounds for the pace.
     fn bounds(&self) -> Bounds {
         Bounds {
-            attempts: self.control.open_limit(),
+            attempts: self
+                .control
+                .open_limit()
+                .saturating_sub(self.elsewhere)
+                .max(1),
             batch: self.batch,
             call: self.largest_receive,
             prefetch: self.prefetch,
@@ -447,20 +471,15 @@ impl<J: WaitingJob> Scheduler<J> {
 
     /// Whether no job waits, is held or runs.
     pub fn is_at_rest(&self) -> bool {
-        !self.has_workers() && self.kept() == 0
-    }
-
-    /// Returns the maximum number of attempts that may run at once if no more jobs arrive.
-    pub fn attempts_left(&self) -> usize {
-        let running: usize = self.lanes.active().map(|lane| lane.attempts).sum();
-        running + self.kept()
-    }
-
-    /// Returns the number of jobs that are here and do not run.
-    fn kept(&self) -> usize {
+        let kept = self.waiting() + self.held() + self.limited() + self.aside();
         let deferred: usize = self.lanes.active().map(|lane| lane.deferred.len()).sum();
-        let waiting = self.waiting() + self.held() + self.limited() + self.aside();
-        waiting + self.overtaking.len() + deferred
+        let kept = kept + self.overtaking.len() + deferred;
+        !self.has_workers() && kept == 0
+    }
+
+    /// Returns for each queue how many attempts may run at once if no more jobs arrive.
+    pub fn attempts_left(&self) -> Vec<usize> {
+        self.lanes.iter().map(Lane::attempts_left).collect()
     }
 }
 

@@ -2,7 +2,9 @@
 //! without an attempt. Pure; bounded.
 
 use crate::message::Message;
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// The maximum number of ids of each kind.
 const REMEMBERED: usize = 10_000;
@@ -28,6 +30,24 @@ impl Default for Memory {
             deleted: Recent::new(REMEMBERED),
             beyond: Recent::new(REMEMBERED),
         }
+    }
+}
+
+/// The memories of a process's queues. Versions of a route share the one of each queue, so that none
+/// handles again what an earlier one has handled.
+#[derive(Debug, Default)]
+pub struct QueueMemories(Mutex<HashMap<String, Arc<Mutex<Memory>>>>);
+
+impl QueueMemories {
+    /// Returns the memory of a queue, which is empty at first.
+    pub fn of(&self, queue: &str) -> Arc<Mutex<Memory>> {
+        let mut memories = self.0.lock();
+        Arc::clone(memories.entry(queue.to_owned()).or_default())
+    }
+
+    /// Forgets a queue from which nothing is received any more.
+    pub fn remove(&self, queue: &str) {
+        self.0.lock().remove(queue);
     }
 }
 

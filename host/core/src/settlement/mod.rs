@@ -67,7 +67,7 @@ pub struct Settlement {
     queue: Arc<dyn Queue>,
     policy: Policy,
     permits: Permits,
-    memory: Mutex<Memory>,
+    memory: Arc<Mutex<Memory>>,
     halt: CancellationToken,
     counters: Arc<Counters>,
     meter: Arc<Meter>,
@@ -100,7 +100,7 @@ impl Settlement {
             queue,
             policy,
             permits,
-            memory: Mutex::default(),
+            memory: Arc::default(),
             halt,
             counters,
             meter,
@@ -111,6 +111,11 @@ impl Settlement {
             s3_pointers: S3Pointers::Pass,
             spans: QueueSpans::default(),
         }
+    }
+
+    /// Shares a memory with earlier versions of the route.
+    pub fn remembering(self, memory: Arc<Mutex<Memory>>) -> Self {
+        Self { memory, ..self }
     }
 
     /// Adds a guard, which records done messages before they are deleted.

@@ -81,7 +81,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 pub struct StoppedRoutes {
     /// The routes that received messages until now.
     pub running: Vec<RunningRoute>,
-    /// Those that were ending already.
+    /// The routes that were ending already.
     pub ending: Vec<Task<()>>,
     /// The plan of the stop.
     pub plan: StopPlan,
@@ -300,7 +300,7 @@ fn broken() -> Problem {
 /// Ends the stages in the order in which messages pass them. Gives up a receive that is not
 /// answered by `latest`; attempts and messages that wait for one do not wait for it. Tells
 /// `progress` after each attempt whether a receive is still unanswered.
-pub(super) async fn finish(
+pub async fn finish(
     route: RunningRoute,
     halt: CancellationToken,
     latest: BootInstant,

@@ -7,6 +7,7 @@ pub mod drain;
 #[cfg(feature = "local")]
 pub mod embedded;
 mod fleet_link;
+pub mod handover;
 pub(crate) mod live;
 mod messages;
 mod observe;
@@ -40,6 +41,7 @@ use dispatcher_core::fleet::keeper::{Fleet, KeptLimits};
 use dispatcher_core::memory::Budget;
 use dispatcher_core::process;
 use dispatcher_core::queue::Queue;
+use dispatcher_core::settlement::memory::QueueMemories;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::counters::Counters;
@@ -78,6 +80,8 @@ pub struct ProcessContext {
     pub counters: Arc<Counters>,
     /// The meters of each queue.
     pub meters: Arc<Meters>,
+    /// The memories of each queue's settlement.
+    pub memories: QueueMemories,
     /// The control state of each route.
     pub routes: Arc<Routes>,
     /// The versions of each plugin.
@@ -159,17 +163,10 @@ pub async fn run(
     let shared = Arc::new(shared);
     let schedules = Arc::new(Schedules::new(backends, settings.schedule_table.clone()));
     let live = Arc::new(Live::new(&schedules, &settings, &shared.fleet_link));
-    let threads = (pool.spawner(), settings.program.workers.get());
-    let grace = settings.program.shutdown_grace;
-    let routes = RouteSet::new(&shared, &live, &plugins, threads, grace);
-    let movers = Arc::new(Mutex::new(RunningMovers::new(
-        &settings, &schedules, &shared,
-    )));
-    movers
-        .lock()
-        .await
-        .serve(&settings.queue_names().collect())
-        .await;
+    let routes = RouteSet::new(&settings, &shared, &live, &plugins, pool.spawner());
+    let mut movers = RunningMovers::new(&settings, &schedules, &shared);
+    movers.serve(&settings.queue_names().collect()).await;
+    let movers = Arc::new(Mutex::new(movers));
     routes.start(parts, controls);
     let (calls, reload_calls) = ReloadCalls::new();
     let replacement = (plugins.clone(), flags.file.is_some().then_some(calls));
@@ -351,6 +348,7 @@ impl ProcessContext {
             started: AtomicU64::default(),
             counters,
             meters: Arc::default(),
+            memories: QueueMemories::default(),
             routes: Arc::default(),
             plugins: Arc::default(),
             sent: Arc::default(),

@@ -15,6 +15,7 @@ use dispatcher_config::reload::{Changes, changes};
 use dispatcher_config::{Route, Settings};
 use dispatcher_console::access::Access;
 use dispatcher_core::backend::QueueDeclaration;
+use dispatcher_core::fleet::limit::Limit;
 use dispatcher_core::tasks;
 use dispatcher_operate::objects::{ReloadedSettings, ReplacedRoute};
 use dispatcher_operate::problem::{CallProblem, StatusCode};
@@ -62,10 +63,13 @@ impl ReloadCalls {
     pub(crate) async fn reload(&self) -> Result<ReloadedSettings, CallProblem> {
         let (answer, answered) = oneshot::channel();
         let _ = self.0.send(answer);
-        let stopping = |_| CallProblem::new(StatusCode::CONFLICT, "The process is stopping.");
-        let problems = match answered.await.map_err(stopping)? {
-            Ok(reloaded) => return Ok(reloaded),
-            Err(problems) => problems,
+        let problems = match answered.await {
+            Ok(Ok(reloaded)) => return Ok(reloaded),
+            Ok(Err(problems)) => problems,
+            Err(_) => {
+                let why = "The process is stopping.";
+                return Err(CallProblem::new(StatusCode::CONFLICT, why));
+            }
         };
         let why = "Nothing was reloaded: the settings have problems.";
         let problems: Vec<Value> = problems.iter().map(|one| one.to_string().into()).collect();
@@ -147,18 +151,19 @@ impl ReloadedParts {
     /// Makes routes refer to the limits of the start. Returns a problem for each new limit.
     fn name_limits(&self, new: &Settings, routes: &mut [Route]) -> Vec<Problem> {
         let mut problems = Vec::new();
+        let known: &[Limit] = if self.routes.has_limits() {
+            &self.started.limits
+        } else {
+            &[]
+        };
         for route in routes {
             let names = new.limits_of(route).map(|limit| &limit.name);
             let places = names.filter_map(|name| {
-                let place = self.started.limits.iter().position(|one| one.name == *name);
-                let place = place.filter(|_| self.routes.has_limits());
+                let place = known.iter().position(|one| one.name == *name);
                 if place.is_none() {
                     let found = format!("limit `{name}`, which no route had at the start");
-                    problems.push(Problem::new(
-                        &route.at,
-                        found,
-                        "a restart, or another limit",
-                    ));
+                    let wanted = "a restart, or another limit";
+                    problems.push(Problem::new(&route.at, found, wanted));
                 }
                 place
             });
@@ -233,7 +238,7 @@ impl ReloadedParts {
             added = changes.started.len(),
             replaced = changes.replaced.len(),
             removed = changes.ended.len(),
-            "settings reloaded"
+            "settings reloaded: limits and plugins apply from now on"
         );
     }
 }

@@ -3,9 +3,12 @@
 
 use super::ProcessContext;
 use super::build::Built;
+use super::handover;
+use super::handover::EarlierVersion;
 use super::operations::tenants;
 use dispatcher_config::Route;
 use dispatcher_config::name::QueueName;
+use dispatcher_core::clock;
 use dispatcher_core::envelope::Envelope;
 use dispatcher_core::executor::downstream::Downstream;
 use dispatcher_core::executor::opening::EnvelopeOpener;
@@ -15,7 +18,7 @@ use dispatcher_core::fleet::keeper::RouteLimits;
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::idempotency::guard::Guard;
 use dispatcher_core::intake::{Arrivals, Intake, Source};
-use dispatcher_core::job::{Arrival, Job, JobEnding};
+use dispatcher_core::job::{Arrival, Job, JobEnding, Outbox};
 use dispatcher_core::lease::book::SHORTEST_VISIBILITY;
 use dispatcher_core::lease::{Ledger, keeper};
 use dispatcher_core::message::place::MessageKey;
@@ -66,10 +69,29 @@ pub struct RunningRoute {
     pub keeper: Task<()>,
 }
 
-/// Starts a route on the current runtime, with the limits that apply now.
+impl RunningRoute {
+    /// Leaves attempts to earlier versions of the route.
+    pub fn leave_attempts(&self, earlier: &[EarlierVersion]) {
+        let left = handover::left_attempts(&names(&self.queues), earlier);
+        let mut scheduler = self.scheduler.lock();
+        scheduler.leave_attempts(&left.of_lanes, left.all);
+        drop(scheduler);
+        self.scheduler.replan.notify_one();
+        self.executor.start_workers();
+    }
+}
+
+fn names(queues: &[Arc<dyn Queue>]) -> Vec<String> {
+    let names = queues.iter().map(|queue| queue.identity().name.clone());
+    names.collect()
+}
+
+/// Starts a route on the current runtime, with the limits that apply now. `earlier` has the versions
+/// that still finish if it is not the first one.
 pub fn start(
     built: Built,
     limits: SchedulerLimits,
+    earlier: Option<&[EarlierVersion]>,
     shared: &ProcessContext,
     workers: Workers,
 ) -> RunningRoute {
@@ -80,8 +102,8 @@ pub fn start(
         records,
     } = built;
     let guard = guard(&route, records, shared);
-    let rules = rules(&route, &queues, limits);
-    let scheduler = Arc::new(SharedScheduler::new(Scheduler::new(rules)));
+    let scheduler = Scheduler::new(rules(&route, &queues, limits));
+    let scheduler = Arc::new(SharedScheduler::new(beside(scheduler, &queues, earlier)));
     let common = common_limits(&route, shared);
     if let Some(common) = &common {
         scheduler.lock().limit(&common.fleet);
@@ -89,13 +111,7 @@ pub fn start(
     let spans = spans(&route, &queues, shared);
     let order = (&scheduler, &*spans);
     let settlements = settlements(&route, &queues, order, guard.as_ref(), shared);
-    let (mut outbox, mut running) = (Vec::new(), Group::new());
-    for settlement in &settlements {
-        let (sender, finished) = unbounded_channel();
-        outbox.push(sender);
-        let settling = settlement.clone().run(finished);
-        running.spawn(tasks::watched(&shared.broken, settling));
-    }
+    let (outbox, running) = run_settlements(&settlements, shared);
     let executor = Arc::new(Executor {
         scheduler: scheduler.clone(),
         handler: EnvelopeOpener::before(loaded.handler, route.settings.envelope),
@@ -137,13 +153,9 @@ pub fn start(
         let watching = Executor::watch_limits(executor, common.fleet.grants());
         tasks::spawn(tasks::watched(&shared.broken, watching))
     });
-    let metered = queues
-        .iter()
-        .map(|queue: &Arc<dyn Queue>| (queue.clone(), shared.meter(queue)));
-    let keeping = keeper::keep(ledger.clone(), metered.collect(), shared.counters.clone());
     RunningRoute {
         number: shared.started.fetch_add(1, Relaxed),
-        keeper: tasks::spawn(tasks::watched(&shared.broken, keeping)),
+        keeper: keep(&ledger, &queues, shared),
         limits: watching,
         intake: tasks::spawn(tasks::watched(&shared.broken, intake.run())),
         settlements: running,
@@ -154,6 +166,44 @@ pub fn start(
         executor,
         ledger,
     }
+}
+
+/// Returns a scheduler that leaves earlier versions of the route what they need.
+fn beside(
+    mut scheduler: Scheduler<Job>,
+    queues: &[Arc<dyn Queue>],
+    earlier: Option<&[EarlierVersion]>,
+) -> Scheduler<Job> {
+    if let Some(earlier) = earlier {
+        let left = handover::left_attempts(&names(queues), earlier);
+        scheduler.leave_attempts(&left.of_lanes, left.all);
+        scheduler.skip_bursts(clock::now());
+    }
+    scheduler
+}
+
+/// Runs the settlements until no stage can send them another job.
+fn run_settlements(
+    settlements: &[Arc<Settlement>],
+    shared: &ProcessContext,
+) -> (Outbox, Group<()>) {
+    let (mut outbox, mut running) = (Vec::new(), Group::new());
+    for settlement in settlements {
+        let (sender, finished) = unbounded_channel();
+        outbox.push(sender);
+        let settling = settlement.clone().run(finished);
+        running.spawn(tasks::watched(&shared.broken, settling));
+    }
+    (outbox, running)
+}
+
+/// Extends the leases on messages of a route's queues until dropped.
+fn keep(ledger: &Arc<Ledger>, queues: &[Arc<dyn Queue>], shared: &ProcessContext) -> Task<()> {
+    let metered = queues
+        .iter()
+        .map(|queue: &Arc<dyn Queue>| (queue.clone(), shared.meter(queue)));
+    let keeping = keeper::keep(ledger.clone(), metered.collect(), shared.counters.clone());
+    tasks::spawn(tasks::watched(&shared.broken, keeping))
 }
 
 fn sources(
@@ -222,7 +272,8 @@ fn settlements(
             let settlement = settlement(route, queue, room, shared)
                 .filtered(Arc::clone(&filters))
                 .opening(route.settings.envelope, route.s3_pointers())
-                .traced(spans[lane].clone());
+                .traced(spans[lane].clone())
+                .remembering(shared.memories.of(&queue.identity().name));
             let order = order_port(route, scheduler, lane);
             Arc::new(settlement.guarded(guard.cloned()).in_order(order))
         })

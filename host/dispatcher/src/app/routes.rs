@@ -6,13 +6,15 @@ use super::ProcessContext;
 use super::build::plugins::Loader;
 use super::build::{Built, Parts};
 use super::drain::{StoppedRoutes, finish};
+use super::handover;
+use super::handover::EarlierVersion;
 use super::live::Live;
 use super::replace;
 use super::replace::{ReloadRequests, Replaceable};
 use super::route;
 use super::route::RunningRoute;
 use super::stop::StopPlan;
-use dispatcher_config::{Code, Route};
+use dispatcher_config::{Code, Route, Settings};
 use dispatcher_core::clock;
 use dispatcher_core::control::QueueControl;
 use dispatcher_core::executor::Workers;
@@ -43,19 +45,21 @@ pub(crate) struct RouteSet {
 /// The versions of all routes.
 #[derive(Default)]
 struct RouteVersions {
-    /// Those that receive messages, by route.
+    /// The versions that receive messages, by route.
     running: BTreeMap<String, RunningRoute>,
-    /// Those that start once earlier ones permit it, by route.
+    /// The versions that start once earlier ones permit it, by route.
     next: BTreeMap<String, NextVersion>,
-    /// Those that finish their messages.
+    /// The versions that finish their messages.
     ending: Vec<EndingVersion>,
 }
 
 /// A version that was built and has not started.
 struct NextVersion {
     built: Built,
+    /// Whether it is not the first version of its route.
+    is_later: bool,
     loader: Arc<Loader>,
-    /// What operators have set on its queues, in their backends.
+    /// The settings of operators on its queues, in the queues' backends.
     controls: Arc<BTreeMap<String, QueueControl>>,
 }
 
@@ -71,21 +75,21 @@ struct EndingVersion {
 }
 
 impl RouteSet {
-    /// Creates a set without routes. Their attempts run on the `threads` of `spawner`.
+    /// Creates a set without routes. `spawner` runs their attempts.
     pub(crate) fn new(
+        settings: &Settings,
         shared: &Arc<ProcessContext>,
         live: &Arc<Live>,
         plugins: &ReloadRequests,
-        (spawner, threads): (Spawner, usize),
-        grace: Duration,
+        spawner: Spawner,
     ) -> Arc<Self> {
         Arc::new(Self {
             shared: shared.clone(),
             live: live.clone(),
             plugins: plugins.clone(),
             spawner,
-            threads,
-            grace,
+            threads: settings.program.workers.get(),
+            grace: settings.program.shutdown_grace,
             versions: Mutex::default(),
         })
     }
@@ -103,9 +107,10 @@ impl RouteSet {
         let mut replaceable = Vec::new();
         for built in parts.routes {
             let name = built.route.name.clone();
-            self.end_running(&mut versions, &name);
+            let is_later = self.end_running(&mut versions, &name) || versions.has(&name);
             let next = NextVersion {
                 built,
+                is_later,
                 loader: parts.loader.clone(),
                 controls: controls.clone(),
             };
@@ -142,11 +147,11 @@ impl RouteSet {
     /// Plans a stop that begins now.
     pub(crate) fn plan(&self) -> StopPlan {
         let versions = self.versions.lock();
-        let running = versions.running.values();
-        let running = running.map(|one| (&one.route, &*one.queues));
-        let ending = versions.ending.iter();
-        let ending = ending.map(|one| (&one.route, &*one.queues));
-        StopPlan::new(self.grace, running.chain(ending))
+        let (running, ending) = (versions.running.values(), versions.ending.iter());
+        let routes = running
+            .map(|one| (&one.route, &*one.queues))
+            .chain(ending.map(|one| (&one.route, &*one.queues)));
+        StopPlan::new(self.grace, routes)
     }
 
     /// Ends the running version of a route. Returns whether there is one.
@@ -211,6 +216,7 @@ impl RouteSet {
         for queue in ended.queues.iter().map(|queue| &queue.identity().name) {
             if !versions.uses(queue) {
                 self.shared.meters.remove(queue);
+                self.shared.memories.remove(queue);
                 self.shared.depths.remove(queue);
             }
         }
@@ -222,53 +228,55 @@ impl RouteSet {
         self.plugins.add(replaceable.into_iter().collect());
     }
 
-    /// Starts the next version of a route, if the earlier ones permit it, or leaves them as many
+    /// Starts the next version of a route, if the earlier ones permit it, and leaves them as many
     /// attempts as they need. Returns the plugin of a version that was started.
     fn advance(&self, versions: &mut RouteVersions, name: &str) -> Option<Replaceable> {
-        let earlier = versions.ending.iter().filter(|one| one.route.name == name);
-        let earlier: Vec<&EndingVersion> = earlier.collect();
-        let reserved = earlier
+        let earlier: Vec<EarlierVersion> = versions
+            .ending
             .iter()
-            .map(|one| one.scheduler.lock().attempts_left())
-            .sum();
-        let Some(next) = versions.next.get(name) else {
-            self.live.reserve(name, reserved);
-            return None;
+            .filter(|one| one.route.name == name)
+            .map(EndingVersion::needs)
+            .collect();
+        let next = versions.next.get(name).map(|next| &next.built.route);
+        let replaceable = match next {
+            Some(route) if !handover::may_start(route, &earlier) => return None,
+            Some(_) => {
+                let next = versions.next.remove(name)?;
+                let (running, replaceable) = self.begin(next, &earlier);
+                versions.running.insert(name.to_owned(), running);
+                replaceable
+            }
+            None => None,
         };
-        let new = &next.built.route;
-        let orders_groups = |route: &Route| route.settings.group_by.is_some();
-        let keeps_order = orders_groups(new) || earlier.iter().any(|one| orders_groups(&one.route));
-        let has_room = !keeps_order
-            && earlier.iter().all(|one| !one.receives)
-            && reserved < new.settings.concurrency;
-        if !earlier.is_empty() && !has_room {
-            return None;
+        if let Some(running) = versions.running.get(name) {
+            running.leave_attempts(&earlier);
         }
-        let next = versions.next.remove(name)?;
-        let (running, replaceable) = self.begin(next, reserved);
-        versions.running.insert(name.to_owned(), running);
         replaceable
     }
 
-    fn begin(&self, next: NextVersion, reserved: usize) -> (RunningRoute, Option<Replaceable>) {
+    fn begin(
+        &self,
+        next: NextVersion,
+        earlier: &[EarlierVersion],
+    ) -> (RunningRoute, Option<Replaceable>) {
         let NextVersion {
             built,
+            is_later,
             loader,
             controls,
         } = next;
         let (shared, route) = (&self.shared, built.route.clone());
         let name = &route.name;
         let rollout = built.loaded.rollout.clone();
-        let state = self.live.state_of(&route, &controls, reserved);
+        let state = self.live.state_of(&route, &controls);
         let limits = state.limits(route.settings.concurrency);
         let workers = Workers::Pool(self.spawner.clone());
-        let running = route::start(built, limits, shared, workers);
+        let running = route::start(built, limits, is_later.then_some(earlier), shared, workers);
         self.live.add(&running, state, &shared.meters);
         match &rollout {
             Some(rollout) => {
                 let asked = rollout.clone();
-                let figures = move || replace::figures(&asked);
-                shared.plugins.add(name, figures);
+                shared.plugins.add(name, move || replace::figures(&asked));
             }
             None => {
                 shared.plugins.remove(name);
@@ -283,6 +291,22 @@ impl RouteSet {
             loader,
         });
         (running, replaceable)
+    }
+}
+
+impl EndingVersion {
+    /// Returns what a later version must leave to it.
+    fn needs(&self) -> EarlierVersion {
+        let names = self
+            .queues
+            .iter()
+            .map(|queue| queue.identity().name.clone());
+        let left = self.scheduler.lock().attempts_left();
+        EarlierVersion {
+            receives: self.receives,
+            attempts_left: names.zip(left).collect(),
+            orders_groups: handover::orders_groups(&self.route),
+        }
     }
 }
 
@@ -307,8 +331,8 @@ impl RouteVersions {
 /// Logs that a route runs.
 fn announce(running: &RunningRoute, threads: usize) {
     let route = &running.route;
-    let names = running.queues.iter();
-    let names: Vec<&str> = names.map(|queue| queue.identity().name.as_str()).collect();
+    let queues = running.queues.iter();
+    let names: Vec<&str> = queues.map(|queue| queue.identity().name.as_str()).collect();
     let (mut path, mut function, mut url) = (None, None, None);
     match &route.plugin.code {
         Code::Component(source) => path = Some(source.to_string()),

@@ -33,7 +33,7 @@ pub type NamedMeter = (Arc<str>, Arc<Meter>);
 
 #[derive(Debug, Default)]
 struct MeterList {
-    /// In the order in which they were added.
+    /// The meters in the order in which they were added.
     queues: Vec<NamedMeter>,
     by_name: HashMap<Arc<str>, Arc<Meter>>,
     /// The number of changes of the list.

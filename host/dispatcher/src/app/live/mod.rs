@@ -239,7 +239,6 @@ impl Live {
         &self,
         route: &Route,
         controls: &BTreeMap<String, QueueControl>,
-        reserved: usize,
     ) -> LiveState {
         let (table, record) = (self.table(), self.fleet.control());
         let is_kept = self.fleet.reach() != Reach::ThisProcess;
@@ -269,7 +268,7 @@ impl Live {
                 [of_backend, of_fleet]
             })
             .collect();
-        LiveState::new(route, control, (weights, parts), reserved)
+        LiveState::new(route, control, weights, parts)
     }
 
     /// Adds a route that was started with these live settings. It takes the place of an earlier
@@ -300,13 +299,6 @@ impl Live {
     pub(crate) fn configure(&self, route: &str, limits: &SchedulerLimits) {
         if let Some(route) = self.table().route(route) {
             route.change(|state| state.configured = limits.clone());
-        }
-    }
-
-    /// Leaves these attempts to earlier versions of a route.
-    pub(crate) fn reserve(&self, route: &str, attempts: usize) {
-        if let Some(route) = self.table().route(route) {
-            route.reserve(attempts);
         }
     }
 
@@ -516,8 +508,8 @@ impl Live {
             return Ok(());
         }
         let _turn = self.turn(backend).await;
-        let found = ask(self.schedules.backends(), backend, &names).await?;
-        let mut found = found.into_iter();
+        let asked = ask(self.schedules.backends(), backend, &names).await?;
+        let mut found = asked.into_iter();
         for route in &table.routes {
             let lanes = route.queues.iter().enumerate();
             let own = lanes.filter(|(_, queue)| queue.name.backend == backend);

@@ -80,8 +80,6 @@ pub(crate) struct LiveState {
     pub queues: Vec<QueueControl>,
     /// The controls of each queue in its backend, and in the fleet.
     parts: Vec<[QueueControl; 2]>,
-    /// The number of attempts that earlier versions of the route may still run.
-    pub reserved: usize,
 }
 
 /// The place of a control in `LiveState::parts`.
@@ -97,8 +95,8 @@ impl LiveState {
     pub(super) fn new(
         route: &Route,
         control: RouteControl,
-        (weights, parts): (BTreeMap<String, u32>, Vec<[QueueControl; 2]>),
-        reserved: usize,
+        weights: BTreeMap<String, u32>,
+        parts: Vec<[QueueControl; 2]>,
     ) -> Self {
         let both = parts.iter().map(|[backend, fleet]| backend.or(*fleet));
         Self {
@@ -107,7 +105,6 @@ impl LiveState {
             weights,
             queues: both.collect(),
             parts,
-            reserved,
         }
     }
 
@@ -118,7 +115,6 @@ impl LiveState {
     /// Returns the limits that apply now to a route that was created for at most `most` attempts.
     pub(crate) fn limits(&self, most: usize) -> SchedulerLimits {
         let mut limits = effective(&self.configured, most, &self.route, &self.queues);
-        limits.attempts = limits.attempts.saturating_sub(self.reserved).max(1);
         limits.weights.extend(self.weights.clone());
         limits
     }
@@ -142,8 +138,8 @@ impl LiveRoute {
     /// Creates the view of a route that was started with these live settings.
     pub(super) fn new(running: &RunningRoute, state: LiveState, meters: &Meters) -> Self {
         let config = running.route.clone();
-        let queues = config.queues.iter().zip(&running.queues);
-        let queues = queues.map(|(queue, open)| {
+        let named = config.queues.iter().zip(&running.queues);
+        let queues = named.map(|(queue, open)| {
             let text = queue.name.to_string();
             LiveQueue {
                 name: queue.name.clone(),
@@ -201,16 +197,6 @@ impl LiveRoute {
     /// Returns the limits that apply now.
     pub(crate) fn limits(&self, state: &LiveState) -> SchedulerLimits {
         state.limits(self.config.settings.concurrency)
-    }
-
-    /// Leaves these attempts to earlier versions of the route. Logs nothing: the configured limit
-    /// does not change.
-    pub(super) fn reserve(&self, attempts: usize) {
-        let mut state = self.lock();
-        if state.reserved != attempts {
-            state.reserved = attempts;
-            self.adjust(&self.limits(&state));
-        }
     }
 
     fn adjust(&self, limits: &SchedulerLimits) {

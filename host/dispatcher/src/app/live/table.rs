@@ -52,8 +52,10 @@ impl RouteTable {
 
     /// Sorts the routes as in the settings, and finds their queues anew.
     pub(super) fn arrange(&mut self, settings: &Settings) {
-        let place = |name: &str| settings.routes.iter().position(|one| one.name == name);
-        self.routes.sort_by_key(|route| place(&route.config.name));
+        self.routes.sort_by_key(|route| {
+            let mut all = settings.routes.iter();
+            all.position(|one| one.name == route.config.name)
+        });
         self.by_queue.clear();
         for (at, route) in self.routes.iter().enumerate() {
             for (lane, queue) in route.queues.iter().enumerate() {

@@ -97,8 +97,9 @@ impl KnownQueues for RouteQueues {
     fn sends_to(&self, queue: &str) -> Result<SendTarget, CallProblem> {
         let settings = self.0.settings();
         let of_admin = settings.admin.iter().flat_map(|admin| &admin.send_queues);
-        let all = settings.queue_names().chain(of_admin);
-        let all: BTreeMap<String, &QueueName> = all.map(|name| (name.to_string(), name)).collect();
+        let names = settings.queue_names().chain(of_admin);
+        let all: BTreeMap<String, &QueueName> =
+            names.map(|name| (name.to_string(), name)).collect();
         let found = all.get(queue).map(|name| SendTarget {
             name: (*name).clone(),
             is_made: true,
