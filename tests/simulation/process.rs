@@ -189,6 +189,11 @@ impl VersionMaker {
                 orders_groups: handover::orders_groups(&self.route),
             })
             .collect();
+        for (at, version) in versions.ending.iter().enumerate() {
+            if route::leave_attempts(&version.scheduler, &self.queues, &earlier[..at]) {
+                version.scheduler.retired.notify_one();
+            }
+        }
         if versions.waits && handover::may_start(&self.route, &earlier) {
             versions.waits = false;
             versions.running = Some(self.start(versions.limits.clone(), Some(&earlier)));

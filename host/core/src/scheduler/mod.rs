@@ -214,13 +214,19 @@ impl<J: WaitingJob> Scheduler<J> {
     }
 
     /// Leaves attempts to earlier versions of the route: how many of each queue, and how many in
-    /// all. They count as if they ran here.
-    pub fn leave_attempts(&mut self, of_lanes: &[usize], all: usize) {
+    /// all. They count as if they ran here. Returns whether that is different from before.
+    pub fn leave_attempts(&mut self, of_lanes: &[usize], all: usize) -> bool {
+        let mut changed = self.elsewhere != all;
         for (at, lane) in self.lanes.iter_mut().enumerate() {
-            lane.elsewhere = of_lanes.get(at).copied().unwrap_or_default();
+            let elsewhere = of_lanes.get(at).copied().unwrap_or_default();
+            changed |= lane.elsewhere != elsewhere;
+            lane.elsewhere = elsewhere;
         }
         self.elsewhere = all;
-        self.resize_room();
+        if changed {
+            self.resize_room();
+        }
+        changed
     }
 
     /// Leaves no burst of rate limits, since an earlier version of the route may have used it.

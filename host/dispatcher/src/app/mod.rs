@@ -152,7 +152,7 @@ pub async fn run(
     doctor::warnings(&settings, &backends, true).await;
     let operations: Arc<OnceLock<Arc<dyn Operations>>> = Arc::default();
     let limits = shared.keep_limits(&settings, &parts.fleet);
-    add_queues(&parts.routes, &shared.meters);
+    show_early(&parts.routes, &shared);
     let watched = WatchedRun::new(&settings, &shared);
     let watching = observe::start(watched, plugins.clone(), &access, &operations)
         .await
@@ -191,10 +191,21 @@ pub async fn run(
     flush(stopped, watching, exporting).await
 }
 
-/// Makes the meters of all queues, so that the first metrics have them in the routes' order.
-fn add_queues(routes: &[Built], meters: &Meters) {
-    for queue in routes.iter().flat_map(|route| &route.queues) {
-        meters.add(queue.identity().name.as_str());
+/// Makes the queues and plugins visible in metrics before their routes start.
+fn show_early(routes: &[Built], shared: &ProcessContext) {
+    for Built {
+        route,
+        queues,
+        loaded,
+        ..
+    } in routes
+    {
+        queues.iter().for_each(|queue| drop(shared.meter(queue)));
+        if let Some(rollout) = loaded.rollout.clone() {
+            shared
+                .plugins
+                .add(&route.name, move || replace::figures(&rollout));
+        }
     }
 }
 

@@ -72,13 +72,23 @@ pub struct RunningRoute {
 impl RunningRoute {
     /// Leaves attempts to earlier versions of the route.
     pub fn leave_attempts(&self, earlier: &[EarlierVersion]) {
-        let left = handover::left_attempts(&names(&self.queues), earlier);
-        let mut scheduler = self.scheduler.lock();
-        scheduler.leave_attempts(&left.of_lanes, left.all);
-        drop(scheduler);
-        self.scheduler.replan.notify_one();
-        self.executor.start_workers();
+        if leave_attempts(&self.scheduler, &self.queues, earlier) {
+            self.scheduler.replan.notify_one();
+            self.executor.start_workers();
+        }
     }
+}
+
+/// Lets a version of a route leave attempts to earlier ones. Returns whether it leaves others than
+/// before.
+pub fn leave_attempts(
+    scheduler: &SharedScheduler<Job>,
+    queues: &[Arc<dyn Queue>],
+    earlier: &[EarlierVersion],
+) -> bool {
+    let left = handover::left_attempts(&names(queues), earlier);
+    let mut scheduler = scheduler.lock();
+    scheduler.leave_attempts(&left.of_lanes, left.all)
 }
 
 fn names(queues: &[Arc<dyn Queue>]) -> Vec<String> {

@@ -12,7 +12,7 @@ use super::live::Live;
 use super::replace;
 use super::replace::{ReloadRequests, Replaceable};
 use super::route;
-use super::route::RunningRoute;
+use super::route::{RunningRoute, leave_attempts};
 use super::stop::StopPlan;
 use dispatcher_config::{Code, Route, Settings};
 use dispatcher_core::clock;
@@ -231,12 +231,17 @@ impl RouteSet {
     /// Starts the next version of a route, if the earlier ones permit it, and leaves them as many
     /// attempts as they need. Returns the plugin of a version that was started.
     fn advance(&self, versions: &mut RouteVersions, name: &str) -> Option<Replaceable> {
-        let earlier: Vec<EarlierVersion> = versions
+        let ending: Vec<&EndingVersion> = versions
             .ending
             .iter()
             .filter(|one| one.route.name == name)
-            .map(EndingVersion::needs)
             .collect();
+        let earlier: Vec<EarlierVersion> = ending.iter().map(|one| one.needs()).collect();
+        for (at, version) in ending.iter().enumerate() {
+            if leave_attempts(&version.scheduler, &version.queues, &earlier[..at]) {
+                version.scheduler.retired.notify_one();
+            }
+        }
         let next = versions.next.get(name).map(|next| &next.built.route);
         let replaceable = match next {
             Some(route) if !handover::may_start(route, &earlier) => return None,
