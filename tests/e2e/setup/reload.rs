@@ -6,8 +6,10 @@ use crate::scene::{field, guest, send, until_depth};
 use dispatcher_tests::PATIENCE;
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::http;
-use dispatcher_tests::servers::free_port;
+use dispatcher_tests::redis::RedisServer;
+use dispatcher_tests::servers::{MiniStack, free_port};
 use dispatcher_tests::service::{JobService, ServiceAnswer, ServiceStep};
+use dispatcher_tests::sqs::SqsServer;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -37,11 +39,15 @@ struct ReloadedProgram {
 
 impl ReloadedProgram {
     fn start(service: &JobService, routes: &str) -> Self {
+        Self::start_with(service, routes, |program| program)
+    }
+
+    fn start_with(service: &JobService, routes: &str, with: impl Fn(Program) -> Program) -> Self {
         let words = &["run", "--config", "d.toml", "--log-format", "json"][..];
         let admin_words = &["--admin", "127.0.0.1:0", "--admin-token-file", "token"][..];
         let program = Program::new([words, admin_words].concat());
         let program = program.file("token", "operator");
-        let running = program.file("d.toml", &text(service, routes)).start();
+        let running = with(program.file("d.toml", &text(service, routes))).start();
         running.wait_for_line(|line| line.contains("\"running\""));
         let url = admin(&running);
         Self { running, url }
@@ -351,4 +357,46 @@ async fn fifty_reloads_under_load_lose_and_repeat_nothing() {
         assert_eq!(program.running.lines(|line| line.contains(wrong)), [""; 0]);
     }
     program.running.stop();
+}
+
+/// A version that leaves a queue takes nothing from the next one.
+#[tokio::test]
+async fn route_of_a_remote_queue_is_replaced_and_loses_and_repeats_nothing() {
+    let (redis, server) = (RedisServer::start(&[]), MiniStack::shared());
+    let plain = SqsServer::fresh_name("reloaded");
+    SqsServer::at(&server.url()).create(&plain, &[]).await;
+    let url = redis.url();
+    let with = |program: Program| {
+        let program = program.env("DISPATCHER_REDIS_URL", &url);
+        let program = program.env("DISPATCHER_REDIS_FORMAT", "tasks=worqr");
+        program.aws(&server.url())
+    };
+    for queue in ["redis:jobs", "redis:tasks", &plain] {
+        let service = service();
+        let route = |number: u32| {
+            format!(
+                "[[route]]\nname = \"r\"\nplugin = \"p\"\nqueues = [\"{queue}\"]\npoll-for = {}\n",
+                1 + number % 2
+            )
+        };
+        let mut program = ReloadedProgram::start_with(&service, &route(0), with);
+        let mut bodies = Vec::new();
+        for number in 1..6 {
+            for one in 0..3 {
+                let body = format!("{number}-{one}");
+                let sent = with(Program::new(["send", queue, &body])).run();
+                assert_eq!(sent.code, 0, "{sent:?}");
+                bodies.push(body);
+            }
+            program.reload(&service, &route(number));
+        }
+        service.wait(|record| record.requests.len() >= bodies.len());
+        program.running.stop();
+        let mut handled: Vec<String> = Vec::new();
+        for request in service.record().requests {
+            handled.push(request.body);
+        }
+        handled.sort();
+        assert_eq!(handled, bodies, "{queue}");
+    }
 }
