@@ -134,14 +134,14 @@ struct Versions {
     running: Option<RunningRoute>,
     /// A new one starts once the earlier ones permit it.
     waits: bool,
-    ending: Vec<Ending>,
+    ending: Vec<EndingVersion>,
     finishing: JoinSet<()>,
     /// What operators have made of its limits.
     limits: SchedulerLimits,
 }
 
 /// A version that finishes its messages.
-struct Ending {
+struct EndingVersion {
     number: u64,
     scheduler: Arc<SharedScheduler<Job>>,
     receives: bool,
@@ -342,7 +342,7 @@ impl Process {
         running.stop.cancel();
         let number = running.number;
         versions.waits = true;
-        versions.ending.push(Ending {
+        versions.ending.push(EndingVersion {
             number,
             scheduler: running.scheduler.clone(),
             receives: true,
@@ -390,9 +390,10 @@ impl Process {
             world.lives[life].stops_in_quiet = world.quiet;
             let one = &mut world.lives[life];
             let until = clock::now() + plan.receives();
-            one.patient_until = match one.was_reloaded {
-                true => until.min(one.patient_until),
-                false => until,
+            one.patient_until = if one.was_reloaded {
+                until.min(one.patient_until)
+            } else {
+                until
             };
             world.note("is asked to stop", life, NONE, vec![]);
         }

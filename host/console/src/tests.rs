@@ -137,16 +137,16 @@ async fn readiness_names_each_failing_condition_until_it_passes() {
 async fn open_circuit_of_one_route_is_named_and_leaves_the_process_ready() {
     let running = start().await;
     let readiness = &running.state.readiness;
-    readiness.add_route();
-    readiness.add_route();
-    readiness.close_route("a", "denied");
+    readiness.add_route("a");
+    readiness.add_route("b");
+    readiness.close_route("a", "denied", true);
     let green = get(running.at, "/readyz").await;
     assert!(green.starts_with("HTTP/1.1 200 "), "{green}");
     let body = green.split("\r\n\r\n").last().expect("a body");
     let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
     let why = json!([{"what": "route a", "reason": "denied"}]);
     assert_eq!(body, json!({"ready": true, "why": why}));
-    readiness.close_route("b", "denied");
+    readiness.close_route("b", "denied", true);
     let red = get(running.at, "/readyz").await;
     assert!(red.starts_with("HTTP/1.1 503 "), "{red}");
 }

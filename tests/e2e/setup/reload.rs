@@ -218,9 +218,11 @@ async fn route_with_groups_in_order_is_replaced_once_it_has_finished() {
     service.wait_for(1);
     program.reload(&service, &with(19));
     program.send("r", &["after"]).await;
-    // The other route shows that the process receives.
-    let (r, s) = (with(19), route("s", ""));
-    program.reload(&service, &format!("{r}{s}"));
+    // Another name does not change that. The other route shows that the process receives.
+    let (r, s) = (with(18), route("s", ""));
+    let renamed = r.replace("name = \"r\"", "name = \"renamed\"");
+    program.reload(&service, &format!("{renamed}{s}"));
+    assert_eq!(program.list("routes", "route"), ["s"]);
     program.send("s", &["other"]).await;
     assert_eq!(service.wait_for(2)[1].body, "other");
     assert_eq!(service.record().requests.len(), 2);
@@ -242,7 +244,9 @@ async fn pause_of_an_operator_outlasts_a_new_version() {
     assert_eq!(program.get("queues/local%3Ar")["queue"]["paused"], true);
     program.send("r", &["waits"]).await;
     let (r, s) = (with(19), route("s", ""));
-    program.reload(&service, &format!("{r}{s}"));
+    let renamed = r.replace("name = \"r\"", "name = \"renamed\"");
+    program.reload(&service, &format!("{renamed}{s}"));
+    assert_eq!(program.get("queues/local%3Ar")["queue"]["paused"], true);
     program.send("s", &["other"]).await;
     assert_eq!(service.wait_for(1)[0].body, "other");
     assert_eq!(program.post("queues/local%3Ar/resume").0, 200);

@@ -28,6 +28,8 @@ pub struct Changes {
     pub replaced: Vec<(String, Vec<&'static str>)>,
     /// The routes that are gone.
     pub ended: Vec<String>,
+    /// The queues that are declared now and that no route had.
+    pub declared: Vec<QueueDeclaration>,
     /// A clause with the name of every changed setting that applies after a restart.
     pub needs_restart: Vec<String>,
 }
@@ -42,8 +44,9 @@ pub struct RouteLimits {
 }
 
 /// Compares the settings of a run, whose routes are those of the last reload, to new settings
-/// without problems. Routes match by their names.
-pub fn changes(old: &Settings, new: &Settings) -> Changes {
+/// without problems. Routes match by their names. Those that are `waiting` do not run yet with the
+/// old settings, so that a new version must apply any change.
+pub fn changes(old: &Settings, new: &Settings, waiting: &[String]) -> Changes {
     let gone = old.routes.iter().map(|route| &route.name);
     let gone = gone.filter(|name| new.routes.iter().all(|route| route.name != **name));
     let mut changes = Changes {
@@ -52,6 +55,7 @@ pub fn changes(old: &Settings, new: &Settings) -> Changes {
         started: Vec::new(),
         replaced: Vec::new(),
         ended: gone.cloned().collect(),
+        declared: Vec::new(),
         needs_restart: program(old, new),
     };
     for now in &new.routes {
@@ -60,7 +64,7 @@ pub fn changes(old: &Settings, new: &Settings) -> Changes {
             changes.started.push(name);
             continue;
         };
-        let keys = replacing((old, was), (new, now));
+        let keys = replacing((old, was), (new, now), waiting.contains(&name));
         if !keys.is_empty() {
             changes.replaced.push((name, keys));
             continue;
@@ -74,15 +78,22 @@ pub fn changes(old: &Settings, new: &Settings) -> Changes {
             limits: now.limits(),
         });
     }
-    let lines = &mut changes.needs_restart;
     for declared in &new.queues {
         let was = old.queues.iter().find(|was| was.name == declared.name);
-        if was.is_some_and(|was| without_place(was) != without_place(declared)) {
-            lines.push(format!("[queue.{}] has changed", declared.name));
+        let is_used = old
+            .queue_names()
+            .any(|queue| queue.backend.facts().is_embedded && queue.name == declared.name);
+        match was {
+            Some(was) if without_place(was) == without_place(declared) => {}
+            None if !is_used => changes.declared.push(declared.clone()),
+            _ => changes
+                .needs_restart
+                .push(format!("[queue.{}] has changed", declared.name)),
         }
     }
     if old.limits != new.limits {
-        lines.push("[limit.…] has changed".to_owned());
+        let line = "[limit.…] has changed".to_owned();
+        changes.needs_restart.push(line);
     }
     changes
 }
@@ -270,13 +281,15 @@ fn listed(queues: &[WeightedQueue]) -> Vec<(&QueueName, Option<NonZeroU32>)> {
 /// A route with the settings that it is part of.
 type RouteOf<'a> = (&'a Settings, &'a Route);
 
-/// Returns the keys of the changed settings that only a new version of the route applies.
-fn replacing(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<&'static str> {
+/// Returns the keys of the changed settings that only a new version of the route applies: all of them
+/// if the route `waits`.
+fn replacing(old: RouteOf<'_>, new: RouteOf<'_>, waits: bool) -> Vec<&'static str> {
     let ((_, was), (_, now)) = (old, new);
     let of_route = compare_route(old, new);
     let of_plugin = compare_plugin(&was.plugin, &now.plugin);
     let both = (&was.plugin.code, &now.plugin.code);
     let by_plugin: &[Reload] = match both {
+        _ if waits => &[Reload::Route, Reload::Plugin],
         (Code::Component(_), Code::Component(_)) => &[Reload::Route],
         _ => &[Reload::Route, Reload::Plugin],
     };
@@ -286,6 +299,8 @@ fn replacing(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<&'static str> {
     // Its plugin has no room for more attempts.
     if now.settings.concurrency > was.settings.concurrency {
         keys.push("concurrency");
+    } else if waits && now.limits() != was.limits() {
+        keys.push("limits of the route");
     }
     keys
 }

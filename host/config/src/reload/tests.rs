@@ -32,7 +32,7 @@ fn settings(replace: &[(&str, &str)]) -> Settings {
 }
 
 fn change(replace: &[(&str, &str)]) -> Changes {
-    changes(&settings(&[]), &settings(replace))
+    changes(&settings(&[]), &settings(replace), &[])
 }
 
 fn limits(rate: Option<f64>, attempts: Option<usize>) -> LaneLimits {
@@ -128,17 +128,34 @@ fn a_component_is_replaced_in_its_running_route() {
     let new = changes(
         &old,
         &settings(&[("function = 'f'", "file = 'q.wasm'\nwarm = 3")]),
+        &[],
     );
     assert_eq!((new.replaced.len(), new.plugins.len()), (0, 2));
     let new = changes(
         &old,
         &settings(&[("function = 'f'", "file = 'p.wasm'\ntimeout = '9s'")]),
+        &[],
     );
     let wanted = [
         ("r".to_owned(), vec!["timeout"]),
         ("s".to_owned(), vec!["timeout"]),
     ];
     assert_eq!((&new.replaced[..], new.plugins.len()), (&wanted[..], 0));
+}
+
+#[test]
+fn any_change_of_a_route_that_waits_replaces_it() {
+    let waiting = ["r".to_owned()];
+    let keys = |replace: &[(&str, &str)]| {
+        let changes = changes(&settings(&[]), &settings(replace), &waiting);
+        changes.replaced.into_iter().next()
+    };
+    assert_eq!(keys(&[]), None);
+    let wanted = ("r".to_owned(), vec!["limits of the route"]);
+    assert_eq!(
+        keys(&[("concurrency = 50", "concurrency = 8")]),
+        Some(wanted)
+    );
 }
 
 #[test]
@@ -169,10 +186,18 @@ fn changes_that_need_a_restart_are_listed() {
         let queue = format!("[queue.q]\nvisibility = {visibility}\n[plugin.f]");
         settings(&[("[plugin.f]", &queue)])
     };
-    let lines = changes(&declared("30"), &declared("60")).needs_restart;
+    let lines = changes(&declared("30"), &declared("60"), &[]).needs_restart;
     assert_eq!(lines, ["[queue.q] has changed"]);
-    let new = changes(&settings(&[]), &declared("60")).needs_restart;
-    assert_eq!(new, [""; 0], "a new queue is made");
+    let new = changes(&settings(&[]), &declared("60"), &[]);
+    assert_eq!(new.needs_restart, [""; 0]);
+    assert_eq!(new.declared.len(), 1, "it is made");
+    let used = ("'a', 'b'", "'local:q', 'b'");
+    let limits = ("{ a = '10/s' }", "{ 'local:q' = '10/s' }");
+    let declared = ("[plugin.f]", "[queue.q]\nvisibility = 60\n[plugin.f]");
+    let old = settings(&[used, limits]);
+    let new = changes(&old, &settings(&[used, limits, declared]), &[]);
+    assert_eq!(new.needs_restart, ["[queue.q] has changed"]);
+    assert_eq!(new.declared, [], "it is in use");
 }
 
 #[test]
@@ -182,7 +207,7 @@ fn limits_of_all_processes_need_a_restart() {
     let limited = ("name = 'r'", "name = 'r'\nlimits = ['b']");
     let compare = |new: &[(&str, &str)]| {
         let old = settings(&[one, limited]);
-        changes(&old, &settings(new))
+        changes(&old, &settings(new), &[])
     };
     assert_eq!(compare(&[one, limited]).needs_restart, [""; 0]);
     let changed = compare(&[("[plugin.f]", other), limited]);

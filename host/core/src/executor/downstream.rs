@@ -40,7 +40,7 @@ struct DownstreamLog {
 impl Downstream {
     /// Creates the log of a route's downstream.
     pub fn new(route: &str, readiness: Arc<Readiness>) -> Self {
-        readiness.add_route();
+        readiness.add_route(route);
         Self {
             route: route.to_owned(),
             readiness,
@@ -77,9 +77,9 @@ impl Downstream {
             Signal::Closed => {
                 self.troubled.store(true, Relaxed);
                 let why = why.unwrap_or_default();
-                self.readiness.close_route(&self.route, why);
                 let mut said = self.lock_log();
-                said.is_closed = true;
+                let is_new = !std::mem::replace(&mut said.is_closed, true);
+                self.readiness.close_route(&self.route, why, is_new);
                 if said.closed.should_log(now) {
                     tracing::error!(
                         route = self.route,
@@ -117,6 +117,6 @@ impl Drop for Downstream {
         if self.said.get_mut().is_closed {
             self.readiness.reopen_route(&self.route);
         }
-        self.readiness.remove_route();
+        self.readiness.remove_route(&self.route);
     }
 }

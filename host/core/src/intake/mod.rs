@@ -131,6 +131,16 @@ struct ReceiveResult {
     known: Vec<bool>,
 }
 
+impl Drop for Intake {
+    /// A later version of the route may receive from its queues now.
+    fn drop(&mut self) {
+        for source in &self.sources {
+            let name = &source.queue.identity().name;
+            self.readiness.clear(&format!("queue {name}"));
+        }
+    }
+}
+
 impl Intake {
     /// Polls until the stop, then waits for the answer to the last outstanding poll.
     pub async fn run(self) {
@@ -174,16 +184,6 @@ impl Intake {
                 () = permits.freed() => {}
                 () = self.scheduler.replan.notified() => self.arrivals.arrived(),
             }
-        }
-        // A later version of the route may receive from the queue now.
-        for (source, _) in self
-            .sources
-            .iter()
-            .zip(&troubles)
-            .filter(|(_, of_queue)| of_queue.lasts())
-        {
-            let name = &source.queue.identity().name;
-            self.readiness.clear(&format!("queue {name}"));
         }
         if awaited {
             tracing::info!(route = self.route, "outstanding receives answered");

@@ -279,11 +279,7 @@ impl<J: WaitingJob> Scheduler<J> {
     /// Returns the present bounds for the pace.
     fn bounds(&self) -> Bounds {
         Bounds {
-            attempts: self
-                .control
-                .open_limit()
-                .saturating_sub(self.elsewhere)
-                .max(1),
+            attempts: self.control.open_limit_beside(self.elsewhere).max(1),
             batch: self.batch,
             call: self.largest_receive,
             prefetch: self.prefetch,

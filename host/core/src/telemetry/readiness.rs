@@ -1,7 +1,7 @@
 //! Whether the program is ready, as `/readyz` reports it. Knows no specific condition.
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The named conditions that are wrong now, each with its reason. Shared by `Arc`. A process is
 /// ready if there are none, and also if only some of its routes are closed, because the others
@@ -12,42 +12,72 @@ pub struct Readiness(Mutex<Conditions>);
 #[derive(Debug, Default)]
 struct Conditions {
     wrong: BTreeMap<String, String>,
-    routes: usize,
-    closed: BTreeSet<String>,
+    /// The routes, each with the number of its versions.
+    routes: BTreeMap<String, VersionCounts>,
+}
+
+/// The number of versions of a route.
+#[derive(Debug, Default, Clone, Copy)]
+struct VersionCounts {
+    all: usize,
+    /// The versions whose circuit is open.
+    closed: usize,
 }
 
 impl Readiness {
-    /// Adds a route to the process.
-    pub fn add_route(&self) {
-        self.lock().routes += 1;
-    }
-
-    /// Removes a route from the process, which has none of its conditions.
-    pub fn remove_route(&self) {
-        self.lock().routes -= 1;
-    }
-
-    /// Records that the circuit of a route is open, for this reason.
-    pub fn close_route(&self, route: &str, reason: &str) {
+    /// Adds a version of a route to the process.
+    pub fn add_route(&self, route: &str) {
         let mut conditions = self.lock();
-        let name = format!("route {route}");
-        conditions.closed.insert(name.clone());
-        conditions.wrong.insert(name, reason.to_owned());
+        conditions.routes.entry(route.to_owned()).or_default().all += 1;
     }
 
-    /// Records that the circuit of a route is closed again. Does nothing if it was closed.
+    /// Removes a version of a route, whose circuit is closed, from the process.
+    pub fn remove_route(&self, route: &str) {
+        let mut conditions = self.lock();
+        if let Some(versions) = conditions.routes.get_mut(route) {
+            versions.all -= 1;
+            if versions.all == 0 {
+                conditions.routes.remove(route);
+            }
+        }
+    }
+
+    /// Records that the circuit of a version of a route is open, for this reason. `is_new` says
+    /// whether it was closed before.
+    pub fn close_route(&self, route: &str, reason: &str, is_new: bool) {
+        let mut conditions = self.lock();
+        conditions.wrong.insert(condition(route), reason.to_owned());
+        if is_new {
+            conditions
+                .routes
+                .entry(route.to_owned())
+                .or_default()
+                .closed += 1;
+        }
+    }
+
+    /// Records that the circuit of a version of a route is closed again.
     pub fn reopen_route(&self, route: &str) {
         let mut conditions = self.lock();
-        let name = format!("route {route}");
-        conditions.closed.remove(&name);
-        conditions.wrong.remove(&name);
+        let Some(versions) = conditions.routes.get_mut(route) else {
+            return;
+        };
+        versions.closed -= 1;
+        if versions.closed == 0 {
+            conditions.wrong.remove(&condition(route));
+        }
     }
 
     /// Whether the process can do its work, or that of some routes.
     pub fn is_ready(&self) -> bool {
         let conditions = self.lock();
-        let closed = conditions.closed.len();
-        conditions.wrong.len() == closed && (closed == 0 || closed < conditions.routes)
+        let routes = conditions.routes.values();
+        let named = routes
+            .clone()
+            .filter(|versions| versions.closed > 0)
+            .count();
+        let mut open = routes.filter(|versions| versions.closed < versions.all);
+        conditions.wrong.len() == named && (named == 0 || open.next().is_some())
     }
 
     /// Sets a condition that is wrong from now on, with its reason. Replaces an earlier reason.
@@ -74,6 +104,10 @@ impl Readiness {
     }
 }
 
+fn condition(route: &str) -> String {
+    format!("route {route}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,20 +131,38 @@ mod tests {
     #[test]
     fn process_is_ready_while_any_of_its_routes_is_open() {
         let readiness = Readiness::default();
-        readiness.add_route();
-        readiness.add_route();
-        readiness.close_route("a", "no such function");
+        readiness.add_route("a");
+        readiness.add_route("b");
+        readiness.close_route("a", "no such function", true);
         assert!(readiness.is_ready());
         assert_eq!(readiness.reasons()[0].0, "route a");
-        readiness.close_route("b", "denied");
-        readiness.close_route("b", "denied");
+        readiness.close_route("b", "denied", true);
+        readiness.close_route("b", "denied", false);
         assert!(!readiness.is_ready());
         readiness.reopen_route("a");
         assert!(readiness.is_ready());
         readiness.set("queue a", "no answer");
         assert!(!readiness.is_ready());
         readiness.clear("queue a");
-        readiness.remove_route();
+        readiness.remove_route("a");
         assert!(!readiness.is_ready(), "only the closed one is left");
+    }
+
+    #[test]
+    fn a_route_is_open_while_any_of_its_versions_is() {
+        let readiness = Readiness::default();
+        readiness.add_route("a");
+        readiness.close_route("a", "denied", true);
+        readiness.add_route("a");
+        assert!(readiness.is_ready(), "the new version");
+        readiness.close_route("a", "denied", true);
+        assert!(!readiness.is_ready());
+        // The earlier one ends.
+        readiness.reopen_route("a");
+        readiness.remove_route("a");
+        assert!(!readiness.is_ready());
+        assert_eq!(readiness.reasons().len(), 1);
+        readiness.reopen_route("a");
+        assert!(readiness.is_ready() && readiness.reasons().is_empty());
     }
 }

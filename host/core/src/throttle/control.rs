@@ -75,6 +75,16 @@ impl Control {
         }
     }
 
+    /// Returns how many attempts may be under way now if others use `elsewhere` of the maximum.
+    pub(crate) fn limit_beside(&self, elsewhere: usize, now: BootInstant) -> usize {
+        self.limit(now).min(self.most.saturating_sub(elsewhere))
+    }
+
+    /// Returns the limit as if the circuit were closed and others used `elsewhere` of the maximum.
+    pub(crate) fn open_limit_beside(&self, elsewhere: usize) -> usize {
+        self.open_limit().min(self.most.saturating_sub(elsewhere))
+    }
+
     /// Returns the limit as if the circuit were closed; at least 1.
     pub(crate) fn open_limit(&self) -> usize {
         whole(self.limit).clamp(1, self.most)

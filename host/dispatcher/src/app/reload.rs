@@ -9,12 +9,11 @@ use super::routes::RouteSet;
 use super::schedule::RunningMovers;
 use super::{build, live, service_manager, stop_plan, warn_of_stop};
 use dispatcher_config as config;
+use dispatcher_config::Settings;
 use dispatcher_config::flags::Flags;
 use dispatcher_config::problem::Problem;
 use dispatcher_config::reload::{Changes, changes};
-use dispatcher_config::{Route, Settings};
 use dispatcher_console::access::Access;
-use dispatcher_core::backend::QueueDeclaration;
 use dispatcher_core::fleet::limit::Limit;
 use dispatcher_core::tasks;
 use dispatcher_operate::objects::{ReloadedSettings, ReplacedRoute};
@@ -67,7 +66,7 @@ impl ReloadCalls {
             Ok(Ok(reloaded)) => return Ok(reloaded),
             Ok(Err(problems)) => problems,
             Err(_) => {
-                let why = "The process is stopping.";
+                let why = "The process is stopping; the reload may have been applied.";
                 return Err(CallProblem::new(StatusCode::CONFLICT, why));
             }
         };
@@ -126,37 +125,40 @@ impl ReloadedParts {
         });
         let (new, mut problems) = read.finished().await;
         let old = self.live.settings();
-        let changes = changes(&old, &new);
-        let mut kept = Settings {
+        let changes = changes(&old, &new, &self.routes.waiting());
+        let mut in_force = Settings {
             routes: new.routes.clone(),
+            queues: [&old.queues[..], &changes.declared].concat(),
             ..self.started.clone()
         };
         if problems.is_empty() {
-            problems.extend(self.name_limits(&new, &mut kept.routes));
+            problems.extend(self.name_limits(&new, &mut in_force));
         }
         if !problems.is_empty() {
             return Err(problems);
         }
-        let parts = self.build(&changes, &kept, &new.queues).await?;
+        build::declare(&changes.declared, &self.builder.backends).await;
+        let parts = self.build(&changes, &in_force).await?;
         let reloaded = ReloadedSettings {
             added: changes.started.clone(),
             replaced: changes.replaced.iter().map(replaced).collect(),
             removed: changes.ended.clone(),
             needs_restart: changes.needs_restart.clone(),
         };
-        self.apply(changes, parts, kept, &new).await;
+        self.apply(changes, parts, in_force, &new.log.level).await;
         Ok(reloaded)
     }
 
-    /// Makes routes refer to the limits of the start. Returns a problem for each new limit.
-    fn name_limits(&self, new: &Settings, routes: &mut [Route]) -> Vec<Problem> {
+    /// Makes routes refer to the limits of the start. Returns a problem for each new limit, and for
+    /// each whose keys become private: it would show them until the next start.
+    fn name_limits(&self, new: &Settings, in_force: &mut Settings) -> Vec<Problem> {
         let mut problems = Vec::new();
         let known: &[Limit] = if self.routes.has_limits() {
             &self.started.limits
         } else {
             &[]
         };
-        for route in routes {
+        for route in &mut in_force.routes {
             let names = new.limits_of(route).map(|limit| &limit.name);
             let places = names.filter_map(|name| {
                 let place = known.iter().position(|one| one.name == *name);
@@ -169,6 +171,21 @@ impl ReloadedParts {
             });
             route.limits = places.collect();
         }
+        let (before, after) = (&self.started, &*in_force);
+        let both = build::fleet::limits(before)
+            .into_iter()
+            .zip(build::fleet::limits(after));
+        for (_, limit) in both.filter(|(was, now)| now.hides_keys && !was.hides_keys) {
+            let found = format!(
+                "`record.redact` now covers the key of limit `{}`",
+                limit.name
+            );
+            problems.push(Problem::new(
+                "[limit.…]",
+                found,
+                "a restart, which hides its keys",
+            ));
+        }
         problems
     }
 
@@ -177,7 +194,6 @@ impl ReloadedParts {
         &self,
         changes: &Changes,
         settings: &Settings,
-        declared: &[QueueDeclaration],
     ) -> Result<Option<Parts>, Vec<Problem>> {
         let mut built = settings.clone();
         built.routes.retain(|route| {
@@ -188,17 +204,18 @@ impl ReloadedParts {
         if built.routes.is_empty() {
             return Ok(None);
         }
-        let started = &self.started.queues;
-        let new = declared
-            .iter()
-            .filter(|one| started.iter().all(|known| known.name != one.name));
-        built.queues = new.cloned().collect();
-        build::declare(&built.queues, &self.builder.backends).await;
+        built.queues.clone_from(&changes.declared);
         self.builder.build(&built).await.map(Some)
     }
 
     /// Applies changes. Waits for nothing but the stores in which operators pause queues.
-    async fn apply(&self, changes: Changes, parts: Option<Parts>, kept: Settings, new: &Settings) {
+    async fn apply(
+        &self,
+        changes: Changes,
+        parts: Option<Parts>,
+        in_force: Settings,
+        log_level: &str,
+    ) {
         for line in &changes.needs_restart {
             tracing::warn!(change = line, "setting needs a restart");
         }
@@ -218,10 +235,10 @@ impl ReloadedParts {
             .serve(&names.iter().collect())
             .await;
         warn_of_stop(stop_plan(
-            &kept,
+            &in_force,
             parts.as_ref().map_or(&[], |parts| &parts.routes),
         ));
-        self.live.set_settings(kept);
+        self.live.set_settings(in_force);
         for limits in &changes.limits {
             self.live.configure(&limits.route, &limits.limits);
         }
@@ -232,7 +249,7 @@ impl ReloadedParts {
         if let Some(parts) = parts {
             self.routes.start(parts, controls);
         }
-        self.live.configure_level(&new.log.level);
+        self.live.configure_level(log_level);
         tracing::info!(
             routes = changes.limits.len(),
             added = changes.started.len(),

@@ -25,7 +25,7 @@ use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,17 +46,34 @@ pub(crate) struct RouteSet {
 #[derive(Default)]
 struct RouteVersions {
     /// The versions that receive messages, by route.
-    running: BTreeMap<String, RunningRoute>,
+    running: BTreeMap<String, RunningVersion>,
     /// The versions that start once earlier ones permit it, by route.
     next: BTreeMap<String, NextVersion>,
-    /// The versions that finish their messages.
+    /// The versions that finish their messages, the earliest first.
     ending: Vec<EndingVersion>,
+    /// Whether the process stops, and nothing is started any more.
+    is_stopped: bool,
+}
+
+/// The route and the queues of a version. Versions that have one of them in common depend on each
+/// other.
+#[derive(Clone)]
+struct VersionScope {
+    route: String,
+    queues: BTreeSet<String>,
+}
+
+/// A version that receives messages.
+struct RunningVersion {
+    scope: VersionScope,
+    running: RunningRoute,
 }
 
 /// A version that was built and has not started.
 struct NextVersion {
+    scope: VersionScope,
     built: Built,
-    /// Whether it is not the first version of its route.
+    /// Whether another version had its route or one of its queues.
     is_later: bool,
     loader: Arc<Loader>,
     /// The settings of operators on its queues, in the queues' backends.
@@ -65,6 +82,7 @@ struct NextVersion {
 
 /// A version that finishes its messages.
 struct EndingVersion {
+    scope: VersionScope,
     number: u64,
     route: Route,
     queues: Vec<Arc<dyn Queue>>,
@@ -104,60 +122,67 @@ impl RouteSet {
     pub(crate) fn start(self: &Arc<Self>, parts: Parts, controls: BTreeMap<String, QueueControl>) {
         let controls = Arc::new(controls);
         let mut versions = self.versions.lock();
-        let mut replaceable = Vec::new();
-        for built in parts.routes {
-            let name = built.route.name.clone();
-            let is_later = self.end_running(&mut versions, &name) || versions.has(&name);
+        if versions.is_stopped {
+            return;
+        }
+        for built in &parts.routes {
+            self.end_running(&mut versions, &built.route.name);
+        }
+        let scopes: Vec<VersionScope> = parts.routes.iter().map(VersionScope::of).collect();
+        for (scope, built) in scopes.iter().zip(parts.routes) {
+            let mut ending = versions.ending.iter();
             let next = NextVersion {
+                scope: scope.clone(),
                 built,
-                is_later,
+                is_later: ending.any(|one| one.scope.meets(scope)),
                 loader: parts.loader.clone(),
                 controls: controls.clone(),
             };
-            versions.next.insert(name.clone(), next);
-            replaceable.extend(self.advance(&mut versions, &name));
+            versions.next.insert(scope.route.clone(), next);
         }
-        drop(versions);
-        self.plugins.add(replaceable);
+        let started = scopes.iter();
+        let replaceable = started.filter_map(|scope| self.advance(&mut versions, &scope.route));
+        self.plugins.add(replaceable.collect());
     }
 
     /// Ends a route: it receives nothing any more, and finishes its messages.
     pub(crate) fn end(self: &Arc<Self>, name: &str) {
         let mut versions = self.versions.lock();
         versions.next.remove(name);
-        if self.end_running(&mut versions, name) {
-            self.live.end(name);
-            tracing::info!(route = name, "route removed: its running attempts finish");
-        }
+        self.end_running(&mut versions, name);
+        self.live.end(name);
+        tracing::info!(route = name, "route removed: its running attempts finish");
+    }
+
+    /// Returns the routes whose new versions have not started yet.
+    pub(crate) fn waiting(&self) -> Vec<String> {
+        self.versions.lock().next.keys().cloned().collect()
     }
 
     /// Returns all routes for the stop. None is started afterwards.
     pub(crate) fn stop(&self) -> StoppedRoutes {
-        let plan = self.plan();
-        let RouteVersions {
-            running, ending, ..
-        } = std::mem::take(&mut *self.versions.lock());
+        let mut versions = self.versions.lock();
+        let plan = versions.plan(self.grace);
+        versions.is_stopped = true;
+        versions.next.clear();
+        let running = std::mem::take(&mut versions.running).into_values();
+        let ending = std::mem::take(&mut versions.ending).into_iter();
         StoppedRoutes {
-            running: running.into_values().collect(),
-            ending: ending.into_iter().map(|one| one.finishing).collect(),
+            running: running.map(|one| one.running).collect(),
+            ending: ending.map(|one| one.finishing).collect(),
             plan,
         }
     }
 
     /// Plans a stop that begins now.
     pub(crate) fn plan(&self) -> StopPlan {
-        let versions = self.versions.lock();
-        let (running, ending) = (versions.running.values(), versions.ending.iter());
-        let routes = running
-            .map(|one| (&one.route, &*one.queues))
-            .chain(ending.map(|one| (&one.route, &*one.queues)));
-        StopPlan::new(self.grace, routes)
+        self.versions.lock().plan(self.grace)
     }
 
-    /// Ends the running version of a route. Returns whether there is one.
-    fn end_running(self: &Arc<Self>, versions: &mut RouteVersions, name: &str) -> bool {
-        let Some(running) = versions.running.remove(name) else {
-            return false;
+    /// Ends the running version of a route, if there is one.
+    fn end_running(self: &Arc<Self>, versions: &mut RouteVersions, name: &str) {
+        let Some(RunningVersion { scope, running }) = versions.running.remove(name) else {
+            return;
         };
         running.stop.cancel();
         let (number, route) = (running.number, running.route.clone());
@@ -174,6 +199,7 @@ impl RouteSet {
             routes.ended(number);
         };
         versions.ending.push(EndingVersion {
+            scope,
             number,
             route,
             queues,
@@ -181,7 +207,6 @@ impl RouteSet {
             receives: true,
             finishing: tasks::spawn(tasks::watched(&self.shared.broken, finishing)),
         });
-        true
     }
 
     /// Records that an ending version may need fewer attempts than before.
@@ -192,10 +217,8 @@ impl RouteSet {
             return;
         };
         version.receives = receives;
-        let name = version.route.name.clone();
-        let replaceable = self.advance(&mut versions, &name);
-        drop(versions);
-        self.plugins.add(replaceable.into_iter().collect());
+        let scope = version.scope.clone();
+        self.advance_related(&mut versions, &scope);
     }
 
     /// Records that a version has finished all its messages.
@@ -205,56 +228,62 @@ impl RouteSet {
             return;
         };
         let ended = versions.ending.remove(at);
-        let name = &ended.route.name;
+        let name = &ended.scope.route;
         self.live.remove(number);
-        let replaceable = self.advance(&mut versions, name);
-        let is_gone = !versions.has(name);
-        if is_gone {
-            self.shared.routes.remove(name);
-            self.shared.plugins.remove(name);
-        }
-        for queue in ended.queues.iter().map(|queue| &queue.identity().name) {
+        self.advance_related(&mut versions, &ended.scope);
+        for queue in &ended.scope.queues {
             if !versions.uses(queue) {
                 self.shared.meters.remove(queue);
                 self.shared.memories.remove(queue);
                 self.shared.depths.remove(queue);
             }
         }
-        drop(versions);
-        if is_gone {
+        if !versions.has(name) {
+            self.shared.routes.remove(name);
+            self.shared.plugins.remove(name);
             self.plugins.remove(name);
             tracing::info!(route = name, "removed route has finished");
         }
-        self.plugins.add(replaceable.into_iter().collect());
+    }
+
+    /// Starts the versions that depend on one which needs less than before, if they may start now,
+    /// and leaves it as much as it still needs.
+    fn advance_related(&self, versions: &mut RouteVersions, scope: &VersionScope) {
+        let running = versions.running.values().map(|one| &one.scope);
+        let next = versions.next.values().map(|one| &one.scope);
+        let related = running.chain(next).filter(|other| other.meets(scope));
+        let names: BTreeSet<String> = related.map(|other| other.route.clone()).collect();
+        let replaceable = names.iter().filter_map(|name| self.advance(versions, name));
+        self.plugins.add(replaceable.collect());
     }
 
     /// Starts the next version of a route, if the earlier ones permit it, and leaves them as many
     /// attempts as they need. Returns the plugin of a version that was started.
     fn advance(&self, versions: &mut RouteVersions, name: &str) -> Option<Replaceable> {
-        let ending: Vec<&EndingVersion> = versions
-            .ending
-            .iter()
-            .filter(|one| one.route.name == name)
-            .collect();
-        let earlier: Vec<EarlierVersion> = ending.iter().map(|one| one.needs()).collect();
-        for (at, version) in ending.iter().enumerate() {
-            if leave_attempts(&version.scheduler, &version.queues, &earlier[..at]) {
+        for (at, version) in versions.ending.iter().enumerate() {
+            let earlier = needs(&versions.ending[..at], &version.scope);
+            if leave_attempts(&version.scheduler, &version.queues, &earlier) {
                 version.scheduler.retired.notify_one();
             }
         }
+        let running = versions.running.get(name).map(|one| &one.scope);
+        let scope = versions.next.get(name).map(|one| &one.scope).or(running)?;
+        let earlier = needs(&versions.ending, scope);
         let next = versions.next.get(name).map(|next| &next.built.route);
         let replaceable = match next {
             Some(route) if !handover::may_start(route, &earlier) => return None,
             Some(_) => {
                 let next = versions.next.remove(name)?;
+                let scope = next.scope.clone();
                 let (running, replaceable) = self.begin(next, &earlier);
-                versions.running.insert(name.to_owned(), running);
+                let version = RunningVersion { scope, running };
+                versions.running.insert(name.to_owned(), version);
                 replaceable
             }
             None => None,
         };
-        if let Some(running) = versions.running.get(name) {
-            running.leave_attempts(&earlier);
+        if let Some(version) = versions.running.get(name) {
+            version.running.leave_attempts(&earlier);
         }
         replaceable
     }
@@ -265,6 +294,7 @@ impl RouteSet {
         earlier: &[EarlierVersion],
     ) -> (RunningRoute, Option<Replaceable>) {
         let NextVersion {
+            scope: _,
             built,
             is_later,
             loader,
@@ -299,20 +329,39 @@ impl RouteSet {
     }
 }
 
-impl EndingVersion {
-    /// Returns what a later version must leave to it.
-    fn needs(&self) -> EarlierVersion {
-        let names = self
-            .queues
-            .iter()
-            .map(|queue| queue.identity().name.clone());
-        let left = self.scheduler.lock().attempts_left();
-        EarlierVersion {
-            receives: self.receives,
-            attempts_left: names.zip(left).collect(),
-            orders_groups: handover::orders_groups(&self.route),
+impl VersionScope {
+    fn of(built: &Built) -> Self {
+        let queues = built.queues.iter();
+        Self {
+            route: built.route.name.clone(),
+            queues: queues.map(|queue| queue.identity().name.clone()).collect(),
         }
     }
+
+    fn meets(&self, other: &Self) -> bool {
+        self.route == other.route || !self.queues.is_disjoint(&other.queues)
+    }
+}
+
+/// Returns what a version must leave to the earlier ones: of another route, only what concerns the
+/// queues that it has now.
+fn needs(ending: &[EndingVersion], scope: &VersionScope) -> Vec<EarlierVersion> {
+    let related = ending.iter().filter(|one| one.scope.meets(scope));
+    related
+        .map(|one| {
+            let names = one.queues.iter().map(|queue| &queue.identity().name);
+            let left = one.scheduler.lock().attempts_left();
+            let is_own = one.scope.route == scope.route;
+            let concerned = names
+                .zip(left)
+                .filter(|(name, _)| is_own || scope.queues.contains(*name));
+            EarlierVersion {
+                receives: one.receives,
+                attempts_left: concerned.map(|(name, left)| (name.clone(), left)).collect(),
+                orders_groups: handover::orders_groups(&one.route),
+            }
+        })
+        .collect()
 }
 
 impl RouteVersions {
@@ -320,16 +369,24 @@ impl RouteVersions {
     fn has(&self, name: &str) -> bool {
         self.running.contains_key(name)
             || self.next.contains_key(name)
-            || self.ending.iter().any(|one| one.route.name == name)
+            || self.ending.iter().any(|one| one.scope.route == name)
     }
 
     /// Whether any version receives from a queue, or will.
     fn uses(&self, queue: &str) -> bool {
-        let running = self.running.values().flat_map(|one| &one.queues);
-        let next = self.next.values().flat_map(|one| &one.built.queues);
-        let ending = self.ending.iter().flat_map(|one| &one.queues);
+        let running = self.running.values().map(|one| &one.scope);
+        let next = self.next.values().map(|one| &one.scope);
+        let ending = self.ending.iter().map(|one| &one.scope);
         let mut all = running.chain(next).chain(ending);
-        all.any(|one| one.identity().name == queue)
+        all.any(|scope| scope.queues.contains(queue))
+    }
+
+    fn plan(&self, grace: Duration) -> StopPlan {
+        let running = self.running.values().map(|one| &one.running);
+        let routes = running
+            .map(|one| (&one.route, &*one.queues))
+            .chain(self.ending.iter().map(|one| (&one.route, &*one.queues)));
+        StopPlan::new(grace, routes)
     }
 }
 

@@ -157,6 +157,16 @@ impl Guard {
     }
 }
 
+impl Drop for Guard {
+    fn drop(&mut self) {
+        for watch in [&self.lookups, &self.writes] {
+            if watch.state().failures >= LASTING {
+                self.readiness.clear(&watch.name);
+            }
+        }
+    }
+}
+
 impl FailureWatch {
     fn new(what: &str, route: &str, effect: &'static str) -> Self {
         Self {

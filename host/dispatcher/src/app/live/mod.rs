@@ -242,7 +242,7 @@ impl Live {
     ) -> LiveState {
         let (table, record) = (self.table(), self.fleet.control());
         let is_kept = self.fleet.reach() != Reach::ThisProcess;
-        let before = table.route(&route.name).map(|route| route.state());
+        let before = table.latest(&route.name).map(|route| route.state());
         let (control, weights) = match before {
             _ if is_kept => (
                 route_control(record.route(&route.name)),
@@ -256,16 +256,18 @@ impl Live {
             .iter()
             .map(|queue| {
                 let name = queue.name.to_string();
-                let of_backend = controls.get(&name).copied().unwrap_or_default();
+                let place = table.latest_with(&name);
+                let known = place.map(|(route, lane)| route.state().parts(lane));
+                // What is followed is newer than what was read before.
+                let of_backend = known
+                    .map(|[backend, _]| backend)
+                    .or(controls.get(&name).copied());
                 let of_fleet = if is_kept {
                     record.queue(&name)
                 } else {
-                    let place = table.find(&name);
-                    place.map_or_else(QueueControl::default, |(route, lane)| {
-                        route.state().part(lane, Part::Fleet)
-                    })
+                    known.map(|[_, fleet]| fleet).unwrap_or_default()
                 };
-                [of_backend, of_fleet]
+                [of_backend.unwrap_or_default(), of_fleet]
             })
             .collect();
         LiveState::new(route, control, weights, parts)
@@ -278,8 +280,12 @@ impl Live {
         added.show();
         self.change_table(|table| {
             table.end(&added.config.name);
-            table.routes.push(added);
+            table.routes.push(added.clone());
         });
+        // The record may have changed since the state was made.
+        if self.fleet.reach() != Reach::ThisProcess {
+            apply_record(&self.fleet.control(), &added);
+        }
     }
 
     /// Records that a route receives nothing any more and finishes its messages.
@@ -338,14 +344,7 @@ impl Live {
         let record = self.fleet.control();
         let mut changed = Vec::new();
         for route in &self.table().routes {
-            let name = &route.config.name;
-            changed.extend(route.change(|state| {
-                state.route = route_control(record.route(name));
-                state.weights = record.weights(name);
-                for (lane, queue) in route.queues.iter().enumerate() {
-                    state.set_part(lane, Part::Fleet, record.queue(&queue.text));
-                }
-            }));
+            changed.extend(apply_record(&record, route));
         }
         changed
     }
@@ -526,4 +525,16 @@ impl Live {
         }
         Ok(())
     }
+}
+
+/// Applies the control record of the fleet to a route. Returns the queues whose limits changed.
+fn apply_record(record: &FleetControl, route: &LiveRoute) -> Vec<String> {
+    let name = &route.config.name;
+    route.change(|state| {
+        state.route = route_control(record.route(name));
+        state.weights = record.weights(name);
+        for (lane, queue) in route.queues.iter().enumerate() {
+            state.set_part(lane, Part::Fleet, record.queue(&queue.text));
+        }
+    })
 }

@@ -108,6 +108,11 @@ impl LiveState {
         }
     }
 
+    /// Returns the controls of a queue in its backend, and in the fleet.
+    pub(super) fn parts(&self, lane: usize) -> [QueueControl; 2] {
+        self.parts[lane]
+    }
+
     pub(super) fn part(&self, lane: usize, part: Part) -> QueueControl {
         self.parts[lane][part as usize]
     }

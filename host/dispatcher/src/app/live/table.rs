@@ -30,6 +30,20 @@ impl RouteTable {
         self.routes.iter().find(|one| one.config.name == name)
     }
 
+    /// Returns the latest version of a route, which may only finish its messages.
+    pub(super) fn latest(&self, name: &str) -> Option<&Arc<LiveRoute>> {
+        let ending = self.ending.iter().rev();
+        let mut ended = ending.filter(|one| one.config.name == name);
+        self.route(name).or_else(|| ended.next())
+    }
+
+    /// Returns the latest route of a queue, which may only finish its messages.
+    pub(super) fn latest_with(&self, queue: &str) -> Option<QueuePlace> {
+        let ending = self.ending.iter().rev();
+        let mut ended = ending.filter_map(|one| Some((one.clone(), one.lane(queue)?)));
+        self.find(queue).or_else(|| ended.next())
+    }
+
     /// Returns all routes that may have attempts, in the order in which they were started.
     pub(crate) fn with_attempts(&self) -> Vec<Arc<LiveRoute>> {
         let mut all: Vec<_> = self.routes.iter().chain(&self.ending).cloned().collect();

@@ -1,6 +1,5 @@
 //! The operations on the fleet, and what this process publishes about itself.
 
-use super::super::build;
 use super::super::fleet_link::{FleetProcesses, Reach};
 use super::super::live::APPLIED_WITHIN;
 use super::super::live::route::LiveRoute;
@@ -273,9 +272,8 @@ impl RunOperations {
         key: Option<String>,
         change: &LimitChange,
     ) -> Result<ControlResult, CallProblem> {
-        let limits = build::fleet::limits(&self.live.settings());
-        let Some(known) = limits.iter().find(|one| one.name == limit) else {
-            let all = limits.iter().map(|one| one.name.as_str());
+        let Some(known) = self.limits.iter().find(|one| one.name == limit) else {
+            let all = self.limits.iter().map(|one| one.name.as_str());
             return Err(super::no_such("limit", limit, all));
         };
         if key.is_some() && known.key.is_none() {

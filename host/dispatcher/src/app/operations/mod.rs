@@ -11,6 +11,7 @@ pub(super) mod tenants;
 mod unread;
 
 use super::ProcessContext;
+use super::build;
 use super::build::schedule::Schedules;
 use super::doctor;
 use super::doctor::{Level, RouteDurations};
@@ -31,6 +32,7 @@ use dispatcher_core::clock::{BootInstant, Timestamp};
 use dispatcher_core::control::ControlChange;
 use dispatcher_core::executor::running::AttemptView;
 use dispatcher_core::fleet::control::{FleetRequest, LimitChange};
+use dispatcher_core::fleet::limit::Limit;
 use dispatcher_core::message::Message;
 use dispatcher_core::process;
 use dispatcher_core::queue::{ErrorKind, QueueError};
@@ -72,6 +74,8 @@ pub(crate) struct RunOperations {
     shows_bodies: bool,
     messages: Arc<QueueMessages>,
     plugins: ReloadRequests,
+    /// The limits that hold for all processes.
+    limits: Vec<Limit>,
     /// Reloads the settings, if they are in a file.
     settings_calls: Option<ReloadCalls>,
 }
@@ -106,6 +110,7 @@ impl RunOperations {
             shows_bodies: settings.admin.as_ref().is_some_and(|admin| admin.bodies),
             messages: Arc::new(messages),
             plugins,
+            limits: build::fleet::limits(settings),
             settings_calls,
         }
     }

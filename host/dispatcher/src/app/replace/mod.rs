@@ -113,6 +113,9 @@ impl ReloadRequests {
 
     /// Watches the plugins of routes that were started.
     pub(super) fn add(&self, routes: Vec<Replaceable>) {
+        if routes.is_empty() {
+            return;
+        }
         let rollouts = routes
             .iter()
             .map(|one| (one.route.name.clone(), one.rollout.clone()));
