@@ -167,11 +167,13 @@ pub async fn run(
     let mut movers = RunningMovers::new(&settings, &schedules, &shared);
     movers.serve(&settings.queue_names().collect()).await;
     let movers = Arc::new(Mutex::new(movers));
-    routes.start(parts, controls);
+    let started = routes.start(parts, controls);
     let (calls, reload_calls) = ReloadCalls::new();
     let replacement = (plugins.clone(), flags.file.is_some().then_some(calls));
     let shown = RunOperations::new(&settings, &shared, schedules, live.clone(), replacement);
     let (lasting, operating) = operate(&shared, &live, shown, &operations);
+    // The admin address can show the routes now.
+    routes.announce(&started);
     let reload = ReloadedParts {
         started: settings,
         flags,

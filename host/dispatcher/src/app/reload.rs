@@ -247,7 +247,8 @@ impl ReloadedParts {
             self.routes.end(route);
         }
         if let Some(parts) = parts {
-            self.routes.start(parts, controls);
+            let started = self.routes.start(parts, controls);
+            self.routes.announce(&started);
         }
         self.live.configure_level(log_level);
         tracing::info!(

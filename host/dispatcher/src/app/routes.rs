@@ -118,12 +118,16 @@ impl RouteSet {
     }
 
     /// Starts routes, or replaces those that run by these versions. `controls` are what operators
-    /// have set on their queues, in the queues' backends.
-    pub(crate) fn start(self: &Arc<Self>, parts: Parts, controls: BTreeMap<String, QueueControl>) {
+    /// have set on their queues, in the queues' backends. Returns the routes for `announce`.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        parts: Parts,
+        controls: BTreeMap<String, QueueControl>,
+    ) -> Vec<String> {
         let controls = Arc::new(controls);
         let mut versions = self.versions.lock();
         if versions.is_stopped {
-            return;
+            return Vec::new();
         }
         for built in &parts.routes {
             self.end_running(&mut versions, &built.route.name);
@@ -143,6 +147,15 @@ impl RouteSet {
         let started = scopes.iter();
         let replaceable = started.filter_map(|scope| self.advance(&mut versions, &scope.route));
         self.plugins.add(replaceable.collect());
+        scopes.into_iter().map(|scope| scope.route).collect()
+    }
+
+    /// Logs that these routes run, if they do not wait for earlier versions.
+    pub(crate) fn announce(&self, routes: &[String]) {
+        let versions = self.versions.lock();
+        for version in routes.iter().filter_map(|name| versions.running.get(name)) {
+            announce(&version.running, self.threads);
+        }
     }
 
     /// Ends a route: it receives nothing any more, and finishes its messages.
@@ -253,8 +266,16 @@ impl RouteSet {
         let next = versions.next.values().map(|one| &one.scope);
         let related = running.chain(next).filter(|other| other.meets(scope));
         let names: BTreeSet<String> = related.map(|other| other.route.clone()).collect();
-        let replaceable = names.iter().filter_map(|name| self.advance(versions, name));
-        self.plugins.add(replaceable.collect());
+        for name in names {
+            let is_waiting = versions.next.contains_key(&name);
+            self.plugins
+                .add(self.advance(versions, &name).into_iter().collect());
+            if let Some(version) = versions.running.get(&name)
+                && is_waiting
+            {
+                announce(&version.running, self.threads);
+            }
+        }
     }
 
     /// Starts the next version of a route, if the earlier ones permit it, and leaves them as many
@@ -318,7 +339,6 @@ impl RouteSet {
                 self.plugins.remove(name);
             }
         }
-        announce(&running, self.threads);
         let replaceable = rollout.map(|rollout| Replaceable {
             route,
             wanted: None,
