@@ -144,9 +144,11 @@ impl RouteSet {
             };
             versions.next.insert(scope.route.clone(), next);
         }
+        versions.share_attempts();
         let started = scopes.iter();
         let replaceable = started.filter_map(|scope| self.advance(&mut versions, &scope.route));
         self.plugins.add(replaceable.collect());
+        self.live.arrange();
         scopes.into_iter().map(|scope| scope.route).collect()
     }
 
@@ -242,8 +244,9 @@ impl RouteSet {
         };
         let ended = versions.ending.remove(at);
         let name = &ended.scope.route;
-        self.live.remove(number);
+        // A later version takes over what operators have set on this one.
         self.advance_related(&mut versions, &ended.scope);
+        self.live.remove(number);
         for queue in &ended.scope.queues {
             if !versions.uses(queue) {
                 self.shared.meters.remove(queue);
@@ -265,6 +268,7 @@ impl RouteSet {
         let running = versions.running.values().map(|one| &one.scope);
         let next = versions.next.values().map(|one| &one.scope);
         let related = running.chain(next).filter(|other| other.meets(scope));
+        versions.share_attempts();
         let names: BTreeSet<String> = related.map(|other| other.route.clone()).collect();
         for name in names {
             let is_waiting = versions.next.contains_key(&name);
@@ -273,6 +277,7 @@ impl RouteSet {
             if let Some(version) = versions.running.get(&name)
                 && is_waiting
             {
+                self.live.arrange();
                 announce(&version.running, self.threads);
             }
         }
@@ -281,12 +286,6 @@ impl RouteSet {
     /// Starts the next version of a route, if the earlier ones permit it, and leaves them as many
     /// attempts as they need. Returns the plugin of a version that was started.
     fn advance(&self, versions: &mut RouteVersions, name: &str) -> Option<Replaceable> {
-        for (at, version) in versions.ending.iter().enumerate() {
-            let earlier = needs(&versions.ending[..at], &version.scope);
-            if leave_attempts(&version.scheduler, &version.queues, &earlier) {
-                version.scheduler.retired.notify_one();
-            }
-        }
         let running = versions.running.get(name).map(|one| &one.scope);
         let scope = versions.next.get(name).map(|one| &one.scope).or(running)?;
         let earlier = needs(&versions.ending, scope);
@@ -385,6 +384,16 @@ fn needs(ending: &[EndingVersion], scope: &VersionScope) -> Vec<EarlierVersion> 
 }
 
 impl RouteVersions {
+    /// Lets each ending version leave attempts to the earlier ones.
+    fn share_attempts(&self) {
+        for (at, version) in self.ending.iter().enumerate() {
+            let earlier = needs(&self.ending[..at], &version.scope);
+            if leave_attempts(&version.scheduler, &version.queues, &earlier) {
+                version.scheduler.retired.notify_one();
+            }
+        }
+    }
+
     /// Whether a route has any version.
     fn has(&self, name: &str) -> bool {
         self.running.contains_key(name)

@@ -224,13 +224,15 @@ impl Live {
         *self.settings.write() = Arc::new(settings);
     }
 
+    /// Changes the table, which is copied only if it is being read.
     fn change_table(&self, change: impl FnOnce(&mut RouteTable)) {
+        change(Arc::make_mut(&mut self.table.write()));
+    }
+
+    /// Sorts the routes as in the settings, once some were added.
+    pub(crate) fn arrange(&self) {
         let settings = self.settings();
-        let mut table = self.table.write();
-        let mut changed = RouteTable::clone(&table);
-        change(&mut changed);
-        changed.arrange(&settings);
-        *table = Arc::new(changed);
+        self.change_table(|table| table.arrange(&settings));
     }
 
     /// Returns the live settings with which a route starts. `controls` are those of its queues'
@@ -278,10 +280,7 @@ impl Live {
     pub(crate) fn add(&self, route: &RunningRoute, state: LiveState, meters: &Meters) {
         let added = Arc::new(LiveRoute::new(route, state, meters));
         added.show();
-        self.change_table(|table| {
-            table.end(&added.config.name);
-            table.routes.push(added.clone());
-        });
+        self.change_table(|table| table.add(added.clone()));
         // The record may have changed since the state was made.
         if self.fleet.reach() != Reach::ThisProcess {
             apply_record(&self.fleet.control(), &added);
@@ -295,10 +294,7 @@ impl Live {
 
     /// Removes a route that has finished.
     pub(crate) fn remove(&self, number: u64) {
-        self.change_table(|table| {
-            table.routes.retain(|route| route.number != number);
-            table.ending.retain(|route| route.number != number);
-        });
+        self.change_table(|table| table.remove(number));
     }
 
     /// Replaces the configured limits of a route.

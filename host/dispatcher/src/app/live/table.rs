@@ -2,7 +2,7 @@
 
 use super::route::{LiveQueue, LiveRoute};
 use dispatcher_config::Settings;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The routes of the process at one moment.
@@ -12,7 +12,7 @@ pub(crate) struct RouteTable {
     pub routes: Vec<Arc<LiveRoute>>,
     /// The removed routes, and earlier versions of routes, that finish their messages.
     pub ending: Vec<Arc<LiveRoute>>,
-    by_queue: BTreeMap<String, (usize, usize)>,
+    by_queue: BTreeMap<String, QueuePlace>,
 }
 
 /// A queue of a running route.
@@ -21,8 +21,7 @@ pub(crate) type QueuePlace = (Arc<LiveRoute>, usize);
 impl RouteTable {
     /// Returns the route of a queue, and the index of the queue in it.
     pub(crate) fn find(&self, queue: &str) -> Option<QueuePlace> {
-        let (at, lane) = *self.by_queue.get(queue)?;
-        Some((self.routes[at].clone(), lane))
+        self.by_queue.get(queue).cloned()
     }
 
     /// Returns the route of this name that receives messages.
@@ -56,25 +55,49 @@ impl RouteTable {
         self.routes.iter().flat_map(|route| &route.queues)
     }
 
-    pub(super) fn end(&mut self, name: &str) {
-        let (ended, others) = std::mem::take(&mut self.routes)
-            .into_iter()
-            .partition(|route| route.config.name == name);
-        self.routes = others;
-        self.ending.extend::<Vec<_>>(ended);
+    /// Adds a route. It takes the place of an earlier version, and its queues are found here.
+    pub(super) fn add(&mut self, route: Arc<LiveRoute>) {
+        self.end(&route.config.name);
+        for (lane, queue) in route.queues.iter().enumerate() {
+            self.by_queue
+                .insert(queue.text.clone(), (route.clone(), lane));
+        }
+        self.routes.push(route);
     }
 
-    /// Sorts the routes as in the settings, and finds their queues anew.
-    pub(super) fn arrange(&mut self, settings: &Settings) {
-        self.routes.sort_by_key(|route| {
-            let mut all = settings.routes.iter();
-            all.position(|one| one.name == route.config.name)
-        });
-        self.by_queue.clear();
-        for (at, route) in self.routes.iter().enumerate() {
-            for (lane, queue) in route.queues.iter().enumerate() {
-                self.by_queue.insert(queue.text.clone(), (at, lane));
+    /// Records that a route only finishes its messages, if it runs.
+    pub(super) fn end(&mut self, name: &str) {
+        let mut all = self.routes.iter();
+        let Some(at) = all.position(|one| one.config.name == name) else {
+            return;
+        };
+        let ended = self.routes.remove(at);
+        for queue in &ended.queues {
+            // Another route may have the queue by now.
+            if self
+                .find(&queue.text)
+                .is_some_and(|(one, _)| one.number == ended.number)
+            {
+                self.by_queue.remove(&queue.text);
             }
         }
+        self.ending.push(ended);
+    }
+
+    /// Removes a route that has finished.
+    pub(super) fn remove(&mut self, number: u64) {
+        let mut all = self.routes.iter();
+        if let Some(route) = all.find(|route| route.number == number).cloned() {
+            self.end(&route.config.name);
+        }
+        self.ending.retain(|route| route.number != number);
+    }
+
+    /// Sorts the routes as in the settings.
+    pub(super) fn arrange(&mut self, settings: &Settings) {
+        let names = settings.routes.iter().map(|route| &*route.name);
+        let places: HashMap<&str, usize> = names.zip(0..).collect();
+        self.routes
+            .sort_by_key(|route| places.get(&*route.config.name).copied());
     }
 }
