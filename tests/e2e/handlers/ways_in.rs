@@ -150,12 +150,21 @@ async fn command_receives_bodies_of_any_size_and_may_leave_them_unread() {
 #[tokio::test]
 async fn endless_command_is_stopped() {
     let mut running = run("command", &["--max-attempts", "1", "--timeout", "2s"]).start();
-    let bodies = ["loop", "sleep:3600000", "flood:5000"];
+    let bodies = ["loop", "sleep:3600000"];
     send(running.data().path(), "default", bodies.map(String::from)).await;
     for reason in reasons(&running, 2).await {
         assert!(reason.contains("--timeout"), "{reason}");
     }
-    running.wait_for_line(|line| line.contains("more lines; the limit is 1000 per attempt"));
+    is_empty(&running).await;
+    running.stop();
+}
+
+#[tokio::test]
+async fn lines_of_a_command_beyond_the_limit_are_dropped() {
+    let mut running = run("command", &["--max-attempts", "1"]).start();
+    let body = "flood:5000".to_owned();
+    send(running.data().path(), "default", [body]).await;
+    running.wait_for_line(|line| line.contains("4000 more lines; the limit is 1000 per attempt"));
     is_empty(&running).await;
     running.stop();
 }

@@ -89,6 +89,15 @@ impl ReloadedProgram {
         limit.as_u64().expect("a number")
     }
 
+    /// Waits until the only route has a receive under way.
+    fn wait_for_receive(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.get("routes")["items"][0]["receives"] != 1 {
+            assert!(Instant::now() < deadline, "{}", self.get("routes"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// The values of one field of a list.
     fn list(&self, path: &str, name: &str) -> Vec<String> {
         let listed = self.get(path);
@@ -263,6 +272,8 @@ async fn reload_with_problems_changes_nothing_and_names_them_all() {
     );
     let r = away.clone() + &route("r", "");
     let mut program = ReloadedProgram::start(&service, &r);
+    // Once its receive is open, no figure of an idle route changes.
+    program.wait_for_receive();
     let before = program.get("routes");
     let bad = format!(
         "{away}[limit.l]\nconcurrency = 1\n[plugin.gone]\nfile = \"gone.wasm\"\n[plugin.hello]\nfile = \"{}\"\n\
