@@ -30,7 +30,7 @@ fn attempt_of_a_few_ticks_ends_in_one_poll() {
     for options in [options(), reusing(10)] {
         let plugin = load(&runtime, "verdicts", options);
         for _ in 0..3 {
-            let mut attempt = plugin.handle(attempt(&["loop-for:5"], LONG));
+            let mut attempt = plugin.handle(attempt(&["loop-for:3"], LONG));
             let mut context = Context::from_waker(Waker::noop());
             let ended = attempt.as_mut().poll(&mut context);
             assert_eq!(ended, Poll::Ready(vec![Verdict::Done]));
