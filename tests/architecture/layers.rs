@@ -93,6 +93,7 @@ const LAYERS: &[(&str, Layers)] = &[
             (&["throttle"], true),
             (&["lease"], false),
             (&["backend"], false),
+            (&["account"], false),
             (&["fleet"], false),
             (
                 &[

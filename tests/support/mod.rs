@@ -2,6 +2,7 @@
 //! the program's own, and a proxy that breaks things. Knows no single test.
 
 pub mod account;
+pub mod aws_accounts;
 pub mod bodies;
 pub mod browser;
 pub mod certificates;

@@ -24,6 +24,11 @@ def watch():
         pass
     os._exit(0)
 threading.Thread(target=watch, daemon=True).start()
+session = os.environ.get('SESSION_SECONDS')
+if session:
+    from ministack.services import sts
+    read = sts._p
+    sts._p = lambda given, name, other='': session if name == 'DurationSeconds' else read(given, name, other)
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name='__main__')
 ";
@@ -49,7 +54,16 @@ impl MiniStack {
     /// One of the test's own, which it may stop. Returns once the server answers.
     pub fn start() -> Self {
         let state = tempfile::tempdir().expect("a temporary folder");
-        Self::start_at(free_port(), state)
+        Self::start_at(free_port(), state, &[])
+    }
+
+    /// One that checks credentials and keeps accounts apart. The sessions of roles end after this
+    /// time; AWS has none below 15 minutes.
+    pub fn with_accounts(session: Duration) -> Self {
+        let state = tempfile::tempdir().expect("a temporary folder");
+        let session = session.as_secs().to_string();
+        let more = [("AUTH", "true"), ("SESSION_SECONDS", &session)];
+        Self::start_at(free_port(), state, &more)
     }
 
     /// Stops it as a service is stopped, which saves what the queues hold, and starts it again at
@@ -60,7 +74,7 @@ impl MiniStack {
         let state = tempfile::tempdir().expect("a temporary folder");
         let state = std::mem::replace(&mut self.state, state);
         drop(self);
-        Self::start_at(port, state)
+        Self::start_at(port, state, &[])
     }
 
     fn stop(&mut self) {
@@ -74,7 +88,7 @@ impl MiniStack {
         assert!(ended.success(), "MiniStack ended with {ended}");
     }
 
-    fn start_at(port: u16, state: tempfile::TempDir) -> Self {
+    fn start_at(port: u16, state: tempfile::TempDir, more: &[(&str, &str)]) -> Self {
         let tools = tools_folder();
         let python = python_with(&tools, &MINISTACK);
         let log = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -87,6 +101,7 @@ impl MiniStack {
             .env("MINISTACK_HOST", "127.0.0.1")
             .env("PERSIST_STATE", "1")
             .env("STATE_DIR", state.path())
+            .envs(more.iter().copied())
             .stdin(Stdio::piped())
             .stdout(writer(&log))
             .stderr(writer(&log))

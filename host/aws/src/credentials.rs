@@ -21,6 +21,8 @@ type FileVersion = Option<(SystemTime, u64)>;
 pub(crate) struct RenewedCredentials {
     /// The configuration as first loaded. Every chain uses its HTTP client and its region.
     config: SdkConfig,
+    /// The profile, if it is not the one of the process.
+    profile: Option<String>,
     files: Vec<PathBuf>,
     chain: Mutex<Chain>,
 }
@@ -36,6 +38,7 @@ struct Chain {
 /// are the versions of the files before the configuration was loaded.
 pub(crate) fn renewed(
     config: SdkConfig,
+    profile: Option<&str>,
     files: Vec<PathBuf>,
     versions: Vec<FileVersion>,
 ) -> SdkConfig {
@@ -44,6 +47,7 @@ pub(crate) fn renewed(
     };
     let source = RenewedCredentials {
         config: config.clone(),
+        profile: profile.map(str::to_owned),
         files,
         chain: Mutex::new(Chain { provider, versions }),
     };
@@ -103,6 +107,9 @@ impl RenewedCredentials {
     async fn new_chain(&self) -> Option<SharedCredentialsProvider> {
         let mut loader =
             aws_config::defaults(BehaviorVersion::latest()).region(self.config.region().cloned());
+        if let Some(profile) = &self.profile {
+            loader = loader.profile_name(profile);
+        }
         if let Some(client) = self.config.http_client() {
             loader = loader.http_client(client);
         }
@@ -130,6 +137,7 @@ mod tests {
     fn renewed(first: Credentials) -> RenewedCredentials {
         RenewedCredentials {
             config: SdkConfig::builder().build(),
+            profile: None,
             files: Vec::new(),
             chain: Mutex::new(Chain {
                 provider: SharedCredentialsProvider::new(first),

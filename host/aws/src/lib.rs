@@ -2,6 +2,7 @@
 //! SDK's own retries; classifies failures of its calls; and contains the clients of Lambda and
 //! CloudWatch, each in its own file. Knows nothing else of this program.
 
+pub mod accounts;
 pub mod cloudwatch;
 mod credentials;
 pub mod environment;
@@ -21,6 +22,7 @@ use aws_config::retry::RetryConfig;
 use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 pub use aws_config::{BehaviorVersion, Region, SdkConfig};
+use dispatcher_core::account::AwsAccount;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,21 +55,36 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The region for signing requests to an emulator if none is configured.
 const EMULATOR_REGION: &str = "us-east-1";
 
-/// The configurations that this process has loaded, by endpoint.
-static LOADED: Mutex<BTreeMap<Option<String>, Arc<OnceCell<SdkConfig>>>> =
+/// The configurations that this process has loaded, by endpoint and account.
+static LOADED: Mutex<BTreeMap<ConfigurationKey, Arc<OnceCell<SdkConfig>>>> =
     Mutex::new(BTreeMap::new());
+
+type ConfigurationKey = (Option<String>, Option<AwsAccount>);
 
 /// Returns the configuration for an endpoint, which is loaded when the first client of the process
 /// needs it. All clients share its credentials and its HTTP client, whose connections belong to the
 /// runtime that opens them: a process has one runtime for AWS.
 pub async fn shared_configuration(endpoint_url: Option<&str>) -> SdkConfig {
+    account_configuration(endpoint_url, None).await
+}
+
+/// Returns the configuration for an account, or for the process itself, as `shared_configuration`
+/// does.
+pub async fn account_configuration(
+    endpoint_url: Option<&str>,
+    account: Option<&AwsAccount>,
+) -> SdkConfig {
     let loaded = {
-        let mut all = LOADED.lock();
-        let loaded = all.entry(endpoint_url.map(str::to_owned)).or_default();
-        Arc::clone(loaded)
+        let key = (endpoint_url.map(str::to_owned), account.cloned());
+        Arc::clone(LOADED.lock().entry(key).or_default())
     };
     loaded
-        .get_or_init(|| configuration(endpoint_url))
+        .get_or_init(|| async {
+            match account {
+                Some(account) => accounts::configuration(endpoint_url, account).await,
+                None => configuration(endpoint_url).await,
+            }
+        })
         .await
         .clone()
 }
@@ -78,7 +95,14 @@ pub async fn shared_configuration(endpoint_url: Option<&str>) -> SdkConfig {
 /// on AWS itself, a guessed region would select the wrong queue. Never fails: the first call that
 /// needs a missing setting reports it.
 pub async fn configuration(endpoint_url: Option<&str>) -> SdkConfig {
+    load(endpoint_url, None).await
+}
+
+async fn load(endpoint_url: Option<&str>, profile: Option<&str>) -> SdkConfig {
     let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http::client());
+    if let Some(profile) = profile {
+        loader = loader.profile_name(profile);
+    }
     if let Some(url) = endpoint_url {
         loader = loader.endpoint_url(url);
     }
@@ -87,17 +111,26 @@ pub async fn configuration(endpoint_url: Option<&str>) -> SdkConfig {
         // takes seconds and never responds.
         loader = loader.region(
             RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
-                .or_else(ProfileFileRegionProvider::new())
+                .or_else(profile_region(profile))
                 .or_else(Region::from_static(EMULATOR_REGION)),
         );
     }
     let files = profiles::files(|name| std::env::var(name).ok());
     let versions = credentials::versions(&files);
-    let config = credentials::renewed(with_limits(&loader.load().await), files, versions);
+    let config = with_limits(&loader.load().await);
+    let config = credentials::renewed(config, profile, files, versions);
     if config.region().is_none() && config.endpoint_url().is_some() {
         return for_endpoint(&config, None);
     }
     config
+}
+
+fn profile_region(profile: Option<&str>) -> ProfileFileRegionProvider {
+    let provider = ProfileFileRegionProvider::builder();
+    match profile {
+        Some(profile) => provider.profile_name(profile).build(),
+        None => provider.build(),
+    }
 }
 
 /// Returns the configuration with this program's attempts and timeouts.

@@ -1,6 +1,7 @@
 //! Formats an error of the AWS SDK in one line. Knows no service.
 
 use crate::http::UNSENT;
+use aws_smithy_types::error::ErrorMetadata;
 use std::error::Error;
 
 /// The texts in an error chain that contain no information.
@@ -18,12 +19,27 @@ const EMPTY: [&str; 7] = [
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut said: Vec<String> = Vec::new();
     for link in links(error) {
-        let text = without_absent_providers(&link.to_string());
-        if !EMPTY.contains(&&*text) && !said.iter().any(|known| known.contains(&text)) {
+        let text = match link.downcast_ref::<ErrorMetadata>() {
+            Some(answer) => service_answer(answer),
+            None => without_absent_providers(&link.to_string()),
+        };
+        // The next link has the service's own words.
+        let is_empty = text.starts_with("unhandled error (");
+        if !is_empty && !EMPTY.contains(&&*text) && !said.iter().any(|known| known.contains(&text))
+        {
             said.push(text);
         }
     }
     one_line(&said.join(": "))
+}
+
+/// Returns the message of a service, with its code.
+fn service_answer(answer: &ErrorMetadata) -> String {
+    let code = answer.code().unwrap_or("no code");
+    match answer.message() {
+        Some(message) => format!("{message} ({code})"),
+        None => code.to_owned(),
+    }
 }
 
 /// Iterates over an error and its sources, from the outside in. Includes an error inside an I/O
@@ -75,6 +91,12 @@ pub fn hide_userinfo(address: &str) -> String {
 /// Returns the text without line breaks.
 pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the text without what the SDK says before the reason why there are no credentials.
+pub(super) fn without_credentials_prefix(words: &str) -> &str {
+    let prefix = "an error occurred while loading credentials: ";
+    words.strip_prefix(prefix).unwrap_or(words)
 }
 
 /// Whether an error's text says that usable credentials are missing. The SDK's providers have no

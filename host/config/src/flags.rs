@@ -47,8 +47,8 @@ impl Flags {
                 SettingPart::Program => &self.program,
                 SettingPart::Route => &self.route,
                 SettingPart::Plugin => &self.plugin,
-                // Queues and limits have no flags.
-                SettingPart::Queue | SettingPart::Limit => return false,
+                // Queues, limits and accounts have no flags.
+                SettingPart::Queue | SettingPart::Limit | SettingPart::Account => return false,
             };
             section.has(setting.key)
         })
@@ -67,8 +67,8 @@ impl Flags {
             SettingPart::Program => &mut self.program,
             SettingPart::Route => &mut self.route,
             SettingPart::Plugin => &mut self.plugin,
-            // Queues and limits have no flags.
-            SettingPart::Queue | SettingPart::Limit => return false,
+            // Queues, limits and accounts have no flags.
+            SettingPart::Queue | SettingPart::Limit | SettingPart::Account => return false,
         };
         let problems = &mut self.problems;
         let key = setting.key;

@@ -26,6 +26,7 @@ pub mod value;
 pub use declared::{
     FleetSettings, LogSettings, PluginSettings, ProgramSettings, RouteSettings, TIMEOUT,
 };
+use dispatcher_core::account::Accounts;
 use dispatcher_core::backend::{BackendConfig, BackendFacts, QueueDeclaration, SectionValues};
 use dispatcher_core::envelope::S3Pointers;
 use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
@@ -125,6 +126,8 @@ pub struct StoreConfig {
     pub data: PathBuf,
     /// The `http://` or `https://` address for every AWS service; `None`: the SDK decides.
     pub endpoint_url: Option<String>,
+    /// The accounts of queues and functions.
+    pub accounts: Accounts,
     /// The values in the section of each backend, by its name.
     pub sections: BTreeMap<&'static str, SectionValues>,
     /// Whether some value was invalid and a default is in its place: no queue may be opened.
@@ -137,6 +140,7 @@ impl StoreConfig {
         BackendConfig {
             data: self.data.clone(),
             endpoint_url: self.endpoint_url.clone(),
+            accounts: self.accounts.clone(),
             section: self.sections.get(backend).cloned().unwrap_or_default(),
         }
     }
@@ -502,7 +506,7 @@ pub fn places(flags: &Flags) -> (Places, Vec<Problem>) {
     let (file, problems) = load(flags);
     let mut check = check::Check { problems };
     let layers = [&flags.program, &file.program];
-    let mut places = check.places(Layers(&layers), &file);
+    let mut places = check.places(Layers(&layers), flags, &file);
     places.otlp = check.otlp(Layers(&layers), &flags.otel, None);
     (places, check.problems)
 }

@@ -137,8 +137,8 @@ async fn readiness_names_each_failing_condition_until_it_passes() {
 async fn open_circuit_of_one_route_is_named_and_leaves_the_process_ready() {
     let running = start().await;
     let readiness = &running.state.readiness;
-    readiness.add_route("a");
-    readiness.add_route("b");
+    readiness.add_route("a", 1);
+    readiness.add_route("b", 1);
     readiness.close_route("a", "denied", true);
     let green = get(running.at, "/readyz").await;
     assert!(green.starts_with("HTTP/1.1 200 "), "{green}");

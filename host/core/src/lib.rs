@@ -1,6 +1,7 @@
 //! The types, ports and stages of a message's life. Does not depend on a queue system, WebAssembly,
 //! a database or HTTP: the crates for those depend on this one. `host/README.md` is the map.
 
+pub mod account;
 pub mod backend;
 pub mod backoff;
 pub mod clock;

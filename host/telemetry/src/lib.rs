@@ -1,6 +1,7 @@
 //! The outputs of the stages' reports: log lines, a progress line, Prometheus text, CloudWatch, the
 //! Embedded Metric Format, and traces by OTLP.
 
+pub mod accounts;
 mod calls;
 pub mod depths;
 pub mod embedded;

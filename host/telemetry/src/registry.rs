@@ -1,5 +1,7 @@
 //! All metrics of a process, which every exporter uses. `host/docs/metrics.md` lists them.
 
+use super::accounts;
+use super::accounts::UsedAccounts;
 use super::depths::{DepthTerms, DepthsOf, QueueDepths};
 use super::limits::Limits;
 use super::messaging;
@@ -72,6 +74,8 @@ pub struct Registry {
     pub depth_terms: DepthTerms,
     /// The counts of the last minute.
     pub paces: Arc<Paces>,
+    /// The accounts of AWS.
+    pub accounts: Option<UsedAccounts>,
 }
 
 impl Registry {
@@ -103,6 +107,7 @@ impl Registry {
             self.routes.families(),
             self.limits.families(),
             self.plugins.families(),
+            self.accounts.map(accounts::families).unwrap_or_default(),
             process::families(),
         ];
         families.into_iter().flatten().collect()

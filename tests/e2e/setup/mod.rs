@@ -1,5 +1,6 @@
 //! Configuration, packages and documents.
 
+mod accounts;
 mod aws_environment;
 mod bad_input;
 mod book;

@@ -122,12 +122,15 @@ impl CallName<'_> {
     }
 
     fn without_credentials(&self, words: &str) -> CallError {
+        let words = words::without_credentials_prefix(words);
+        let wanted = if words.starts_with("account `") {
+            "a role or a profile that this process may use"
+        } else {
+            "a profile, a role or AWS_ACCESS_KEY_ID"
+        };
         CallError {
             kind: ErrorKind::AccessDenied,
-            message: format!(
-                "no usable AWS credentials for {self}: {words}; wanted a profile, a role or \
-                 AWS_ACCESS_KEY_ID"
-            ),
+            message: format!("no usable AWS credentials for {self}: {words}; wanted {wanted}"),
         }
     }
 

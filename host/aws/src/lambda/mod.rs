@@ -26,6 +26,7 @@ use aws_sdk_lambda::error::SdkError;
 use aws_sdk_lambda::operation::invoke::InvokeError as InvokeFailure;
 use aws_sdk_lambda::primitives::Blob;
 use aws_sdk_lambda::types::{InvocationType, LogType};
+use dispatcher_core::account::{Accounts, AwsAccount};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -49,10 +50,16 @@ const TRACE_HEADER: &str = "x-amzn-trace-id";
 #[derive(Debug, Clone)]
 pub struct Lambda {
     config: SdkConfig,
-    /// The clients of the regions in which functions were called.
-    regions: Arc<Mutex<BTreeMap<String, Arc<RegionClients>>>>,
-    configured: Arc<RegionClients>,
+    accounts: Accounts,
+    /// The configuration of each account.
+    configs: Arc<BTreeMap<AwsAccount, SdkConfig>>,
+    /// The clients of the accounts and regions in which functions were called.
+    clients: Arc<Mutex<BTreeMap<ClientsKey, Arc<RegionClients>>>>,
 }
+
+/// An account, unless it is the process's own, and a region, unless it is the configured
+/// one.
+type ClientsKey = (Option<AwsAccount>, Option<String>);
 
 /// The clients for one region.
 #[derive(Debug)]
@@ -95,28 +102,44 @@ impl Lambda {
     pub fn connect(config: &SdkConfig) -> Self {
         Self {
             config: config.clone(),
-            regions: Arc::default(),
-            configured: Arc::new(RegionClients::new(config)),
+            accounts: Accounts::default(),
+            configs: Arc::default(),
+            clients: Arc::default(),
         }
     }
 
-    /// Returns the clients for a function: those of the region in its ARN, or else of the
-    /// configured region.
-    fn clients(&self, function: &str) -> Arc<RegionClients> {
-        let named = region_of(function);
-        let Some(region) = named.filter(|region| Some(*region) != self.configured_region()) else {
-            return Arc::clone(&self.configured);
-        };
-        let mut regions = self.regions.lock();
-        let clients = regions.entry(region.to_owned()).or_insert_with(|| {
-            let config = crate::for_region(&self.config, region);
-            Arc::new(RegionClients::new(&config))
-        });
-        Arc::clone(clients)
+    /// Calls functions of these accounts as the accounts' configurations say.
+    #[must_use]
+    pub async fn with_accounts(self, endpoint_url: Option<&str>, accounts: &Accounts) -> Self {
+        let mut configs = BTreeMap::new();
+        for account in accounts.iter() {
+            let config = crate::account_configuration(endpoint_url, Some(account)).await;
+            configs.insert(account.clone(), config);
+        }
+        Self {
+            accounts: accounts.clone(),
+            configs: Arc::new(configs),
+            ..self
+        }
     }
 
-    fn configured_region(&self) -> Option<&str> {
-        self.configured.region.as_deref()
+    /// Returns the clients for a function: those of its account, and of the region in its ARN or
+    /// else of the configured region.
+    fn clients(&self, function: &str) -> Arc<RegionClients> {
+        let account = self.accounts.of_function(function);
+        let of_account = account.and_then(|account| self.configs.get(account));
+        let config = of_account.unwrap_or(&self.config);
+        let configured = config.region().map(AsRef::as_ref);
+        let region = region_of(function).filter(|region| Some(*region) != configured);
+        let key = (account.cloned(), region.map(str::to_owned));
+        let mut all = self.clients.lock();
+        let clients = all.entry(key).or_insert_with(|| {
+            Arc::new(match region {
+                Some(region) => RegionClients::new(&crate::for_region(config, region)),
+                None => RegionClients::new(config),
+            })
+        });
+        Arc::clone(clients)
     }
 }
 

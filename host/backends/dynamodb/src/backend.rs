@@ -2,11 +2,12 @@
 //! queues.
 
 use crate::fleet::DynamoFleet;
-use crate::queue::{Completion, Dynamo, FAILED};
+use crate::queue::{Completion, Dynamo, FAILED, Options};
 use crate::schedule::DynamoDb as Schedules;
 use crate::settings;
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
+use dispatcher_core::account::AwsAccount;
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, BackendFacts, BadValue, DepthCost, Permission, Purpose,
     QueueTerms, ScheduleOf,
@@ -16,6 +17,8 @@ use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::schedule::ScheduleStore;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The actions on tables that tasks are taken from. Conditional writes need no further actions
@@ -52,6 +55,7 @@ impl Backend for DynamoDbBackend {
             name_length: 3..=255,
             settings: settings::SETTINGS,
             shared_settings: &["endpoint-url"],
+            has_accounts: true,
             dead_letter_part: Some(FAILED),
             has_fleets: true,
             has_groups: false,
@@ -114,46 +118,99 @@ impl Backend for DynamoDbBackend {
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         let options = settings::options(config)?;
         aws::environment::check()?;
-        let sdk = aws::shared_configuration(config.endpoint_url.as_deref()).await;
         Ok(Arc::new(DynamoDbClient {
-            queues: Dynamo::connect(&sdk, options),
-            schedules: Schedules::connect(&sdk),
-            sdk,
+            config: config.clone(),
+            options,
+            clients: Mutex::default(),
         }))
     }
 }
 
 struct DynamoDbClient {
+    config: BackendConfig,
+    options: Options,
+    /// The clients of each account, and of the process itself.
+    clients: Mutex<BTreeMap<Option<AwsAccount>, Arc<AccountClients>>>,
+}
+
+/// The clients of one account.
+struct AccountClients {
     queues: Dynamo,
     schedules: Schedules,
     sdk: SdkConfig,
+}
+
+impl DynamoDbClient {
+    /// Returns the clients for tables of this account, or of the process itself.
+    async fn of(&self, account: Option<&AwsAccount>) -> Arc<AccountClients> {
+        let endpoint_url = self.config.endpoint_url.as_deref();
+        let sdk = aws::account_configuration(endpoint_url, account).await;
+        let mut all = self.clients.lock();
+        let clients = all.entry(account.cloned()).or_insert_with(|| {
+            Arc::new(AccountClients {
+                queues: Dynamo::connect(&sdk, self.options.clone()),
+                schedules: Schedules::connect(&sdk),
+                sdk,
+            })
+        });
+        Arc::clone(clients)
+    }
+
+    fn account_of(&self, table: &str) -> Option<&AwsAccount> {
+        self.config.accounts.of_queue(&format!("dynamodb:{table}"))
+    }
+
+    async fn of_table(&self, table: &str) -> Arc<AccountClients> {
+        self.of(self.account_of(table)).await
+    }
 }
 
 #[async_trait::async_trait]
 impl BackendClient for DynamoDbClient {
     async fn open(&self, queue: &str, terms: QueueTerms<'_>) -> Result<Arc<dyn Queue>, QueueError> {
         if let Some((table, FAILED)) = queue.split_once('/') {
-            return Ok(Arc::new(self.queues.failed(table).await?));
+            let clients = self.of_table(table).await;
+            return Ok(Arc::new(clients.queues.failed(table).await?));
         }
-        let open = self.queues.open(queue, terms.dead_letter).await?;
+        let clients = self.of_table(queue).await;
+        let open = clients.queues.open(queue, terms.dead_letter).await?;
         Ok(Arc::new(open.within(terms.budget.cloned())))
     }
 
     async fn queues(&self) -> Result<Vec<String>, QueueError> {
-        self.queues.names().await
+        self.of(None).await.queues.names().await
     }
 
     async fn controls(&self, queues: &[&str]) -> Result<Vec<QueueControl>, QueueError> {
-        self.queues.controls(queues).await
+        let mut by_account: BTreeMap<Option<&AwsAccount>, Vec<usize>> = BTreeMap::new();
+        for (at, queue) in queues.iter().enumerate() {
+            by_account
+                .entry(self.account_of(queue))
+                .or_default()
+                .push(at);
+        }
+        let mut controls = vec![QueueControl::default(); queues.len()];
+        for (account, places) in by_account {
+            let own: Vec<&str> = places.iter().map(|at| queues[*at]).collect();
+            let found = self.of(account).await.queues.controls(&own).await?;
+            for (at, control) in places.into_iter().zip(found) {
+                controls[at] = control;
+            }
+        }
+        Ok(controls)
     }
 
     async fn change_control(&self, queue: &str, change: &ControlChange) -> Result<(), QueueError> {
-        self.queues.change_control(queue, change).await
+        let clients = self.of_table(queue).await;
+        clients.queues.change_control(queue, change).await
     }
 
     async fn schedule(&self, of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, CallError> {
         match of {
-            ScheduleOf::Table { table, queue } => Ok(Arc::new(self.schedules.table(table, queue))),
+            ScheduleOf::Table { table, queue } => {
+                let clients = self.of_table(table).await;
+                Ok(Arc::new(clients.schedules.table(table, queue)))
+            }
             ScheduleOf::All | ScheduleOf::Queue(_) => Err(CallError {
                 kind: ErrorKind::Invalid,
                 message: "scheduled messages wait in a table; wanted its name".to_owned(),
@@ -162,6 +219,7 @@ impl BackendClient for DynamoDbClient {
     }
 
     async fn fleet(&self, name: &str) -> Result<Arc<dyn FleetStore>, CallError> {
-        Ok(Arc::new(DynamoFleet::connect(&self.sdk, name)))
+        let clients = self.of_table(name).await;
+        Ok(Arc::new(DynamoFleet::connect(&clients.sdk, name)))
     }
 }

@@ -3,12 +3,15 @@
 use crate::iam;
 use crate::queue::{Encryption, Sqs as Queues};
 use dispatcher_aws as aws;
+use dispatcher_core::account::AwsAccount;
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, BackendFacts, DepthCost, Permission, Purpose, QueueKey,
     QueueTerms, ScheduleHome,
 };
 use dispatcher_core::error_kind::CallError;
 use dispatcher_core::queue::{Queue, QueueError};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Amazon SQS, or a server that speaks its protocol.
@@ -20,6 +23,7 @@ impl Backend for SqsBackend {
         const FACTS: BackendFacts = BackendFacts {
             messaging_system: "aws_sqs",
             shared_settings: &["endpoint-url"],
+            has_accounts: true,
             has_fifo_queues: true,
             can_choose_newest: false,
             schedule_home: ScheduleHome::TableOf("dynamodb"),
@@ -74,26 +78,53 @@ impl Backend for SqsBackend {
 
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         aws::environment::check()?;
-        let sdk = aws::shared_configuration(config.endpoint_url.as_deref()).await;
-        Ok(Arc::new(SqsClient(Queues::connect(&sdk))))
+        Ok(Arc::new(SqsClient {
+            config: config.clone(),
+            queues: Mutex::default(),
+        }))
     }
 }
 
-struct SqsClient(Queues);
+struct SqsClient {
+    config: BackendConfig,
+    /// The client of each account, and of the process itself.
+    queues: Mutex<BTreeMap<Option<AwsAccount>, Arc<Queues>>>,
+}
+
+impl SqsClient {
+    /// Returns the client for a queue of this account, or of the process itself.
+    async fn of(&self, account: Option<&AwsAccount>) -> Arc<Queues> {
+        let endpoint_url = self.config.endpoint_url.as_deref();
+        let sdk = aws::account_configuration(endpoint_url, account).await;
+        let mut queues = self.queues.lock();
+        let client = queues
+            .entry(account.cloned())
+            .or_insert_with(|| Arc::new(Queues::connect(&sdk)));
+        Arc::clone(client)
+    }
+
+    async fn of_queue(&self, queue: &str) -> Arc<Queues> {
+        self.of(self.config.accounts.of_queue(queue)).await
+    }
+}
 
 #[async_trait::async_trait]
 impl BackendClient for SqsClient {
     async fn open(&self, queue: &str, terms: QueueTerms<'_>) -> Result<Arc<dyn Queue>, QueueError> {
-        let open = self.0.open(queue, terms.dead_letter).await?;
+        let open = self
+            .of_queue(queue)
+            .await
+            .open(queue, terms.dead_letter)
+            .await?;
         Ok(Arc::new(open.within(terms.budget.cloned())))
     }
 
     async fn queues(&self) -> Result<Vec<String>, QueueError> {
-        self.0.names().await
+        self.of(None).await.names().await
     }
 
     async fn encryption_key(&self, queue: &str) -> Result<Option<QueueKey>, QueueError> {
-        let key = self.0.encryption(queue).await?;
+        let key = self.of_queue(queue).await.encryption(queue).await?;
         Ok(key.map(|Encryption { key, queue }| QueueKey { key, queue }))
     }
 }

@@ -1,6 +1,7 @@
 //! Converts sections into settings: applies file < environment < flags, defaults, and rules between
 //! values. Collects every problem; opens nothing.
 
+mod accounts;
 mod admin;
 mod backends;
 mod declared_queues;
@@ -57,7 +58,7 @@ impl Check {
     }
 
     /// Reads the places of queues and data from flags and the file.
-    pub(super) fn places(&mut self, program: Layers<'_>, file: &File) -> Places {
+    pub(super) fn places(&mut self, program: Layers<'_>, flags: &Flags, file: &File) -> Places {
         let given = self.read(program.one("data"), |given| value::text(given, "a folder"));
         let data = given.map_or_else(default_data, PathBuf::from);
         // The cache of compiled plugins needs an absolute path. If there is no working directory,
@@ -66,12 +67,14 @@ impl Check {
         let problems = self.problems.len();
         let endpoint_url = self.read(program.one("endpoint-url"), value::url);
         let sections = self.sections(program);
+        let accounts = self.accounts(flags, file);
         // The default that replaces an invalid address is another server.
         let refused = self.problems.len() > problems;
         Places {
             stores: StoreConfig {
                 data,
                 endpoint_url,
+                accounts,
                 sections,
                 refused,
             },
@@ -87,7 +90,7 @@ impl Check {
     pub(super) fn settings(&mut self, flags: &Flags, file: &File) -> Settings {
         let both = [&flags.program, &file.program];
         let program = Layers(&both);
-        let places = self.places(program, file);
+        let places = self.places(program, flags, file);
         let own = ProgramSettings::read(program, &mut self.problems);
         let otlp = self.otlp(program, &flags.otel, own.name.as_deref());
         let limits = self.fleet_limits(file);

@@ -2,6 +2,7 @@
 //! SIGHUP changes it. The reader of the file, the command line, "did you mean", the differences of
 //! a reload and host/docs/settings.md follow from these tables. Knows no values.
 
+mod account;
 mod backends;
 mod fleet;
 mod macros;
@@ -35,6 +36,7 @@ const TABLES: &[&[Setting]] = &[
     queue::SETTINGS,
     fleet::FLEET,
     fleet::LIMIT,
+    account::ACCOUNT,
     backends::STORES,
     program::LOG,
 ];
@@ -90,6 +92,8 @@ pub enum SettingPart {
     Queue,
     /// `[limit.NAME]`.
     Limit,
+    /// `[account.NAME]`.
+    Account,
 }
 
 /// A table of the file.
@@ -107,6 +111,8 @@ pub enum Table {
     Queue,
     /// `[limit.NAME]`.
     Limit,
+    /// `[account.NAME]`.
+    Account,
     /// `[fleet]`. A key that begins with `fleet-` is written without it.
     Fleet,
 }
@@ -308,7 +314,7 @@ impl Setting {
     /// When a changed value applies.
     pub fn reload(&self) -> Reload {
         self.applies.unwrap_or(match self.part {
-            SettingPart::Plugin | SettingPart::Route => Reload::Route,
+            SettingPart::Plugin | SettingPart::Route | SettingPart::Account => Reload::Route,
             SettingPart::Program | SettingPart::Queue | SettingPart::Limit => Reload::Restart,
         })
     }
@@ -363,6 +369,7 @@ impl Table {
             Self::Route => "[[route]]".to_owned(),
             Self::Queue => "[queue.NAME]".to_owned(),
             Self::Limit => "[limit.NAME]".to_owned(),
+            Self::Account => "[account.NAME]".to_owned(),
             Self::Fleet => "[fleet]".to_owned(),
         }
     }

@@ -29,6 +29,7 @@ pub(super) fn page() -> String {
         Table::Route,
         Table::Limit,
         Table::Fleet,
+        Table::Account,
         Table::Plugin,
         Table::Queue,
     ];
@@ -47,6 +48,10 @@ pub(super) fn page() -> String {
             Table::Limit => {
                 "\nA limit that holds for all processes together. A message that exceeds it waits; no \
                  attempt is made, and none fails. At least one of `rate` and `concurrency` is needed.\n"
+            }
+            Table::Account => {
+                "\nAn account of AWS, or of a server that speaks its protocol: how calls for some queues and \
+                 functions are signed. Other queues and functions use the credentials of the process.\n"
             }
             Table::Fleet => "\nThe processes that share limits, and where they keep them.\n",
             Table::Backend(_) => "",

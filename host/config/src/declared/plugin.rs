@@ -53,6 +53,9 @@ settings! {
     /// The Lambda function that messages are forwarded to as SQS events: NAME, NAME:ALIAS or ARN
     "function" => Setting::new("NAME").flag(Group::Handler);
 
+    /// The [account.NAME] of its functions
+    "account" => Setting::new("NAME").default("the process's own credentials");
+
     /// Whether to wait for the function's response (sync) or only until Lambda has accepted the
     /// event (async), after which a message counts as done
     "invocation" => Setting::new("sync|async").default("sync").flag(Group::Handler);

@@ -9,6 +9,7 @@ use crate::section::WrittenValue;
 use crate::value;
 use crate::value::BareUnit;
 use dispatcher_core::memory;
+use dispatcher_core::telemetry::readiness::ReadyWhen;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -60,6 +61,19 @@ settings! {
         schedule_interval: Duration = |given| {
             let range = SHORTEST_LOOK..=LONGEST_LOOK;
             given.one(|given| value::duration(given, BareUnit::Seconds, &range)).unwrap_or(LOOK)
+        };
+
+    /// When /readyz answers 200: while any-route works, or only while every-route and each of its
+    /// queues and accounts does
+    "ready-when" => Setting::new("any-route|every-route")
+        .default("any-route")
+        .flag(Group::Metrics),
+        ready_when: ReadyWhen = |given| {
+            let words = [
+                ("any-route", ReadyWhen::AnyRoute),
+                ("every-route", ReadyWhen::EveryRoute),
+            ];
+            given.one(|given| value::choice(given, &words)).unwrap_or_default()
         };
 
     /// The name of this program in metrics: their namespace is Dispatcher-NAME

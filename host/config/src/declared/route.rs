@@ -43,6 +43,9 @@ settings! {
     "queues" => Setting::new("LIST").shape(Shape::List).default("local:default")
         .flag(Group::Queues).syntax(Syntax::Text);
 
+    /// The [account.NAME] of its queues
+    "account" => Setting::new("NAME").default("the process's own credentials");
+
     /// How long one receive waits for messages, 0 to 20 seconds
     "poll-for" => Setting::new("S").default("20").flag(Group::Queues),
         poll_for: Duration = |given| {

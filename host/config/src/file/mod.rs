@@ -19,6 +19,7 @@ const TOP: &[&str] = &[
     "route",
     "limit",
     "fleet",
+    "account",
 ];
 
 /// The sections of a file, without defaults.
@@ -32,6 +33,8 @@ pub(super) struct File {
     pub queues: BTreeMap<String, Section>,
     /// `[limit.NAME]` by name.
     pub limits: BTreeMap<String, Section>,
+    /// `[account.NAME]` by name.
+    pub accounts: BTreeMap<String, Section>,
     /// `[[route]]` in the file's order.
     pub routes: Vec<Section>,
     /// Whether the file could not be read. No setting can then be reported as missing.
@@ -63,6 +66,7 @@ pub(super) fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
             SettingPart::Plugin => file.plugins.values_mut().collect(),
             SettingPart::Queue => file.queues.values_mut().collect(),
             SettingPart::Limit => file.limits.values_mut().collect(),
+            SettingPart::Account => file.accounts.values_mut().collect(),
             SettingPart::Route => file.routes.iter_mut().collect(),
         };
         for section in sections {
@@ -97,6 +101,9 @@ impl Reader<'_> {
                 "plugin" => self.named("plugin", Table::Plugin, value, &mut file.plugins),
                 "queue" => self.named("queue", Table::Queue, value, &mut file.queues),
                 "limit" => self.named("limit", Table::Limit, value, &mut file.limits),
+                "account" => {
+                    self.named("account", Table::Account, value, &mut file.accounts);
+                }
                 "fleet" => self.section("[fleet]", Table::Fleet, value, &mut file.program),
                 "route" => self.routes(value, &mut file),
                 "backend" => {}

@@ -60,13 +60,13 @@ fn every_problem_is_reported_with_its_line() {
         "etc/d.toml:2: unknown key `concurency` in [dispatcher]; wanted admin, admin-bodies, admin-environment, admin-host, admin-prefix, admin-read-token-file, admin-send-queues, admin-send-token-file, admin-token-file, call-price, concurrency, data,",
         "etc/d.toml:3: `workers` is true or false; wanted a string or a number",
         "etc/d.toml:4: unknown key `reddis` in [backend]; wanted ",
-        "etc/d.toml:6: unknown key `fil` in [plugin.a]; wanted allow-connect, allow-http, allow-lambda, allow-read, allow-send, allow-spans, canary, env, env-file, file, ",
+        "etc/d.toml:6: unknown key `fil` in [plugin.a]; wanted account, allow-connect, allow-http, allow-lambda, allow-read, allow-send, allow-spans, canary, env, env-file, file, ",
         "etc/d.toml:7: `env` is a number",
         "etc/d.toml:8: `partial-failures` is a string; wanted true or false",
         "etc/d.toml:10: `queues` is a list",
         "etc/d.toml:11: unknown key `frist` in `retry`; wanted attempts, first, most; did you mean",
         "etc/d.toml:12: `rate` is a number; wanted a table",
-        "etc/d.toml:13: unknown key `rout` in the file; wanted backend, dispatcher, fleet, limit, plugin, queue, route",
+        "etc/d.toml:13: unknown key `rout` in the file; wanted account, backend, dispatcher, fleet, limit, plugin, queue, route",
     ];
     assert_eq!(found.len(), wanted.len(), "{found:#?}");
     for (found, wanted) in found.iter().zip(wanted) {

@@ -7,6 +7,7 @@ use crate::{
     Code, FleetPlace, HttpHost, LogFormat, MetricsSink, Peer, Place, PluginConfig, Route, Secret,
     Settings, ShedAction, UnmatchedAction, WeightedQueue,
 };
+use dispatcher_core::account::DeclaredAccount;
 use dispatcher_core::backend::{QueueDeclaration, SectionValues};
 use dispatcher_core::envelope::{Envelope, S3Pointers};
 use dispatcher_core::filter::Filter;
@@ -15,6 +16,7 @@ use dispatcher_core::fleet::limit::{Limit, LimitNumbers, LimitWeight};
 use dispatcher_core::message::place::{MessageKey, MessagePlace};
 use dispatcher_core::queue::sharing::Priority;
 use dispatcher_core::scheduler::ready::Sequence;
+use dispatcher_core::telemetry::readiness::ReadyWhen;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::net::SocketAddr;
@@ -87,12 +89,7 @@ pub(super) fn file(settings: &Settings) -> String {
             .into_iter()
             .for_each(|value| out.line(&format!("{key} = {value}")));
     }
-    for one in &settings.limits {
-        limit(&mut out, one);
-    }
-    for queue in &settings.queues {
-        declared_queue(&mut out, queue);
-    }
+    named_tables(&mut out, settings);
     for (at, one) in settings.routes.iter().enumerate() {
         plugin(&mut out, at, &one.plugin);
         route(&mut out, at, one);
@@ -102,6 +99,18 @@ pub(super) fn file(settings: &Settings) -> String {
         );
     }
     out.0
+}
+
+fn named_tables(out: &mut WrittenLines, settings: &Settings) {
+    for one in settings.stores.accounts.declared() {
+        account(out, one);
+    }
+    for one in &settings.limits {
+        limit(out, one);
+    }
+    for queue in &settings.queues {
+        declared_queue(out, queue);
+    }
 }
 
 fn section(out: &mut WrittenLines, backend: &str, values: &SectionValues) {
@@ -133,6 +142,25 @@ fn declared_queue(out: &mut WrittenLines, queue: &QueueDeclaration) {
         out.text("redrive.dead-letter", dead_letter);
         out.text("redrive.max-receives", &most.to_string());
     }
+}
+
+fn account(out: &mut WrittenLines, declared: &DeclaredAccount) {
+    let DeclaredAccount {
+        account,
+        queues,
+        functions,
+    } = declared;
+    out.line(&format!("[account.{}]", quoted(&account.name)));
+    if let Some(role) = &account.role {
+        out.text("role", &role.arn);
+        out.text("session-name", &role.session_name);
+        out.option("external-id", role.external_id.as_ref());
+    }
+    out.option("profile", account.profile.as_ref());
+    out.option("region", account.region.as_ref());
+    out.option("endpoint-url", account.endpoint_url.as_ref());
+    out.list("queues", queues.iter().map(ToString::to_string));
+    out.list("functions", functions.iter().map(ToString::to_string));
 }
 
 fn limit(out: &mut WrittenLines, limit: &Limit) {
@@ -312,6 +340,15 @@ impl Toml for bool {
 impl Toml for LogFormat {
     fn toml(&self) -> Option<String> {
         Some(quoted(&format!("{self:?}").to_lowercase()))
+    }
+}
+
+impl Toml for ReadyWhen {
+    fn toml(&self) -> Option<String> {
+        Some(quoted(match self {
+            Self::AnyRoute => "any-route",
+            Self::EveryRoute => "every-route",
+        }))
     }
 }
 

@@ -5,6 +5,7 @@ use super::function::FunctionName;
 use super::{Code, MetricsSink, Settings};
 use crate::backends;
 use crate::name::QueueName;
+use dispatcher_core::account::{AssumedRole, AwsAccount};
 use dispatcher_core::backend::{Permission, Purpose, QueueKey};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The default partition.
 const PARTITION: &str = "aws";
 
+const VERSION: &str = "2012-10-17";
+
+/// The process that assumes a role, in a trust policy. The settings do not have it.
+const CALLER: &str = "ACCOUNT-OF-THIS-PROCESS:role/ROLE-OF-THIS-PROCESS";
+
+const ASSUME: &[&str] = &["sts:AssumeRole"];
 const INVOKE: &[&str] = &["lambda:InvokeFunction"];
 /// The actions for reading a function's timeout, which limits attempts, and its reserved
 /// concurrency.
@@ -44,16 +51,112 @@ struct Statement {
 
 type Condition = BTreeMap<&'static str, BTreeMap<&'static str, serde_json::Value>>;
 
+/// The policies of a run that uses accounts.
+#[derive(Serialize)]
+struct Policies<'a> {
+    /// The policy of the process itself, which assumes the roles.
+    process: Policy,
+    accounts: BTreeMap<&'a str, AccountPolicy<'a>>,
+}
+
+/// The policy of an account, and who uses it.
+#[derive(Serialize)]
+struct AccountPolicy<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<&'a str>,
+    /// The trust policy of the role.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trust: Option<TrustPolicy>,
+    policy: Policy,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct TrustPolicy {
+    version: &'static str,
+    statement: [TrustStatement; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct TrustStatement {
+    sid: &'static str,
+    effect: &'static str,
+    principal: BTreeMap<&'static str, String>,
+    action: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    condition: Option<Condition>,
+}
+
+/// The keys of encrypted queues by the account that they are used in; `None` is the process itself.
+pub type AccountKeys = BTreeMap<Option<AwsAccount>, Vec<QueueKey>>;
+
 /// Returns the policy as indented JSON; the same settings always give the same text. It has no
-/// statements for unused services. `keys` are those of the settings' encrypted queues.
-pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
+/// statements for unused services. If the settings have accounts, returns the policy of the process,
+/// and for each account the policy and the trust policy of its role. `keys` are those of the settings'
+/// encrypted queues.
+pub fn policy(settings: &Settings, keys: &AccountKeys) -> String {
+    let accounts: Vec<&AwsAccount> = settings.stores.accounts.iter().collect();
+    let mut process = of_account(settings, None, keys);
+    let text = if accounts.is_empty() {
+        serde_json::to_string_pretty(&process)
+    } else {
+        let roles = accounts.iter().filter(|account| account.profile.is_none());
+        let roles = roles.filter_map(|account| Some(account.role.as_ref()?.arn.clone()));
+        let assume = statement("AssumeRoles", ASSUME, roles.collect());
+        if !assume.resource.is_empty() {
+            process.statement.push(assume);
+        }
+        let accounts = accounts.into_iter().map(|account| {
+            let of_account = AccountPolicy {
+                role: account.role.as_ref().map(|role| role.arn.as_str()),
+                profile: account.profile.as_deref(),
+                trust: account.role.as_ref().map(trust),
+                policy: of_account(settings, Some(account), keys),
+            };
+            (account.name.as_str(), of_account)
+        });
+        serde_json::to_string_pretty(&Policies {
+            process,
+            accounts: accounts.collect(),
+        })
+    };
+    text.expect("texts in lists are JSON")
+}
+
+/// Returns the trust policy of a role: who may assume it.
+fn trust(role: &AssumedRole) -> TrustPolicy {
+    let partition = of_arn(&role.arn).unwrap_or(PARTITION);
+    let principal = format!("arn:{partition}:iam::{CALLER}");
+    let id = role.external_id.clone();
+    let condition = id.map(|id| BTreeMap::from([("sts:ExternalId", id.into())]));
+    TrustPolicy {
+        version: VERSION,
+        statement: [TrustStatement {
+            sid: "TrustDispatcher",
+            effect: "Allow",
+            principal: BTreeMap::from([("AWS", principal)]),
+            action: ASSUME[0],
+            condition: condition.map(|equals| BTreeMap::from([("StringEquals", equals)])),
+        }],
+    }
+}
+
+/// Returns the policy for what belongs to an account, or to the process itself.
+fn of_account(settings: &Settings, account: Option<&AwsAccount>, keys: &AccountKeys) -> Policy {
     let partition = &*partition(settings);
+    let accounts = &settings.stores.accounts;
     let mut invoke = BTreeSet::new();
     let mut look = BTreeSet::new();
     for route in &settings.routes {
         let allowed = route.plugin.settings.allow_lambda.iter();
-        invoke.extend(allowed.map(|pattern| function_arn(pattern, partition)));
-        if let Code::Forward(forward) = &route.plugin.code {
+        let own = allowed.filter(|pattern| accounts.of_function(pattern) == account);
+        invoke.extend(own.map(|pattern| function_arn(pattern, partition)));
+        if let Code::Forward(forward) = &route.plugin.code
+            && accounts.of_function(&forward.function) == account
+        {
             let arn = function_arn(&forward.function, partition);
             // Concurrency is a property of the function, not of its versions.
             look.insert(unqualified(&forward.function, &arn));
@@ -61,26 +164,33 @@ pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
             invoke.insert(arn);
         }
     }
-    let mut statement = use_queues(settings, partition);
+    let mut statement = use_queues(settings, account, partition);
     statement.extend([
         self::statement("InvokeFunctions", INVOKE, invoke),
         self::statement("LookAtFunctions", LOOK, look),
     ]);
-    statement.extend(use_fleet(settings, partition));
-    statement.extend(use_keys(keys));
-    statement.extend(publish(settings));
+    statement.extend(use_fleet(settings, account, partition));
+    let keys = keys.get(&account.cloned());
+    statement.extend(use_keys(keys.map_or(&[], Vec::as_slice)));
+    if account.is_none() {
+        statement.extend(publish(settings));
+    }
     statement.retain(|statement| !statement.resource.is_empty());
-    let policy = Policy {
-        version: "2012-10-17",
+    Policy {
+        version: VERSION,
         statement,
-    };
-    serde_json::to_string_pretty(&policy).expect("texts in lists are JSON")
+    }
 }
 
 /// Returns the statements that the backends need for the queues of the settings.
-fn use_queues(settings: &Settings, partition: &str) -> Vec<Statement> {
+fn use_queues(
+    settings: &Settings,
+    account: Option<&AwsAccount>,
+    partition: &str,
+) -> Vec<Statement> {
     const TAKING: &[Purpose] = &[Purpose::Receive, Purpose::DeadLetter, Purpose::Redrive];
-    let uses = uses(settings);
+    let mut uses = uses(settings);
+    uses.retain(|(name, _)| settings.stores.accounts.of_queue(&name.to_string()) == account);
     let mut statements = Vec::new();
     for purposes in [TAKING, &[Purpose::Send]] {
         for backend in backends::all() {
@@ -101,8 +211,15 @@ fn use_queues(settings: &Settings, partition: &str) -> Vec<Statement> {
 
 /// Returns the statement for the store of the fleet. It has limits, if there are any, pauses and
 /// live numbers, and a summary of each process.
-fn use_fleet(settings: &Settings, partition: &str) -> Option<Statement> {
+fn use_fleet(
+    settings: &Settings,
+    account: Option<&AwsAccount>,
+    partition: &str,
+) -> Option<Statement> {
     let place = settings.fleet.store.as_ref()?;
+    if settings.stores.accounts.of_queue(&place.to_string()) != account {
+        return None;
+    }
     let config = settings.stores.config_of(place.backend.name());
     let backend = place.backend;
     let wanted = backend.permission(&place.name, Purpose::Fleet, partition, &config);

@@ -1,7 +1,7 @@
 //! Whole policies, as people will paste them.
 
 use crate::flags::Flags;
-use crate::iam::policy;
+use crate::iam::{AccountKeys, policy};
 use crate::section::WrittenValue;
 use dispatcher_core::backend::QueueKey;
 
@@ -12,7 +12,7 @@ fn of(list: &[(&str, &str)]) -> String {
     }
     let (settings, problems) = crate::settings(&flags);
     assert_eq!(problems, []);
-    policy(&settings, &[])
+    policy(&settings, &AccountKeys::new())
 }
 
 fn resources(list: &[(&str, &str)]) -> Vec<String> {
@@ -216,7 +216,11 @@ fn keys_of_encrypted_queues_are_in_the_policy() {
         key("arn:aws:kms:us-east-1:210987654321:key/mrk-1"),
         key("alias/orders"),
     ];
-    let policy: serde_json::Value = serde_json::from_str(&policy(&settings, &keys)).expect("JSON");
+    let policy: serde_json::Value = serde_json::from_str(&policy(
+        &settings,
+        &AccountKeys::from([(None, keys.to_vec())]),
+    ))
+    .expect("JSON");
     let find = |sid: &str| {
         let all = policy["Statement"].as_array().expect("a list");
         let found = all.iter().find(|statement| statement["Sid"] == sid);
@@ -284,4 +288,66 @@ fn store_of_the_fleet_needs_its_table_with_and_without_limits() {
             assert!(policy.contains(part), "{part}: {policy}");
         }
     }
+}
+
+#[test]
+fn each_account_has_its_policy_and_the_trust_of_its_role() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("d.toml");
+    let text = "[account.a]\nrole = 'arn:aws:iam::111122223333:role/r'\nexternal-id = 'x'\n\
+                queues = ['team-a-*']\nfunctions = ['f']\n\
+                [account.b]\nprofile = 'p'\n\
+                [plugin.f]\nfunction = 'f'\n\
+                [[route]]\nqueues = ['team-a-jobs', 'own']\n\
+                [[route]]\nname = 'b'\naccount = 'b'\nqueues = ['jobs']\ndead-letter = 'dead'\n";
+    std::fs::write(&path, text).expect("written");
+    let mut flags = Flags::default();
+    let given = WrittenValue::new("--config", path.to_string_lossy());
+    flags.take("config", given);
+    let (settings, problems) = crate::settings(&flags);
+    assert_eq!(problems, []);
+    let all = policy(&settings, &AccountKeys::new());
+    let all: serde_json::Value = serde_json::from_str(&all).expect("JSON");
+    let resources = |policy: &serde_json::Value| {
+        let statements = policy["Statement"].as_array().expect("a list").iter();
+        let pairs = statements.map(|one| (one["Sid"].clone(), one["Resource"].clone()));
+        pairs.collect::<Vec<_>>()
+    };
+    let role = "arn:aws:iam::111122223333:role/r";
+    let queue = |name: &str| format!("arn:aws:sqs:*:*:{name}").into();
+    let function: serde_json::Value = "arn:aws:lambda:*:*:function:f".into();
+    let list = |value: serde_json::Value| serde_json::json!([value]);
+    let found = |pairs: Vec<(serde_json::Value, serde_json::Value)>, sid: &str| {
+        let mut pairs = pairs.into_iter();
+        pairs.find(|(name, _)| name == sid).map(|(_, of)| of)
+    };
+    let process = resources(&all["process"]);
+    assert_eq!(
+        found(process.clone(), "TakeMessages"),
+        Some(list(queue("own")))
+    );
+    assert_eq!(found(process.clone(), "InvokeFunctions"), None);
+    assert_eq!(found(process, "AssumeRoles"), Some(list(role.into())));
+    let a = &all["accounts"]["a"];
+    let of_a = resources(&a["policy"]);
+    assert_eq!(
+        found(of_a.clone(), "TakeMessages"),
+        Some(list(queue("team-a-jobs")))
+    );
+    assert_eq!(found(of_a, "InvokeFunctions"), Some(list(function)));
+    assert_eq!(a["role"], role);
+    let trust = &a["trust"]["Statement"][0];
+    assert_eq!(trust["Action"], "sts:AssumeRole");
+    assert_eq!(trust["Condition"]["StringEquals"]["sts:ExternalId"], "x");
+    let b = &all["accounts"]["b"];
+    assert_eq!(
+        (&b["profile"], &b["trust"]),
+        (&"p".into(), &serde_json::Value::Null)
+    );
+    let of_b = resources(&b["policy"]);
+    assert_eq!(
+        found(of_b.clone(), "TakeMessages"),
+        Some(list(queue("jobs")))
+    );
+    assert_eq!(found(of_b, "SendDeadLetters"), Some(list(queue("dead"))));
 }

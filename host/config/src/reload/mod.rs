@@ -8,6 +8,7 @@ use super::{
     WeightedQueue,
 };
 use crate::name::QueueName;
+use dispatcher_core::account::AwsAccount;
 use dispatcher_core::backend::{QueueDeclaration, SectionValues};
 use dispatcher_core::scheduler::SchedulerLimits;
 use std::collections::BTreeMap;
@@ -130,6 +131,7 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
     let StoreConfig {
         data,
         endpoint_url,
+        accounts: _,
         sections,
         refused: _,
     } = stores;
@@ -272,6 +274,44 @@ fn limit_names((settings, route): RouteOf<'_>) -> Vec<&str> {
     limits.map(|limit| limit.name.as_str()).collect()
 }
 
+/// Whether a queue that both versions of a route name, or that their plugins send to, belongs to
+/// another account.
+fn has_other_queue_accounts(old: RouteOf<'_>, new: RouteOf<'_>) -> bool {
+    let accounts = [old, new].map(|(settings, route)| {
+        let queues = route.queues.iter().map(|queue| &queue.name);
+        let sends = &route.plugin.settings.allow_send;
+        let named = queues.chain(&route.dead_letter).chain(sends);
+        let of_aws = named.filter(|name| name.backend.facts().has_accounts);
+        let accounts = &settings.stores.accounts;
+        let pairs = of_aws.map(|name| (name, accounts.of_queue(&name.to_string())));
+        pairs.collect::<BTreeMap<_, _>>()
+    });
+    differ(&accounts)
+}
+
+/// Whether a function that both versions of a route call belongs to another account.
+fn has_other_function_accounts(old: RouteOf<'_>, new: RouteOf<'_>) -> bool {
+    let accounts = [old, new].map(|(settings, route)| {
+        let forwards = match &route.plugin.code {
+            Code::Forward(forward) => Some(&forward.function),
+            Code::Component(_) | Code::Http(_) | Code::Missing => None,
+        };
+        let functions = forwards
+            .into_iter()
+            .chain(&route.plugin.settings.allow_lambda);
+        let accounts = &settings.stores.accounts;
+        let pairs = functions.map(|function| (function, accounts.of_function(function)));
+        pairs.collect::<BTreeMap<_, _>>()
+    });
+    differ(&accounts)
+}
+
+/// Whether a name in both maps has different accounts.
+fn differ<T: Ord>([was, now]: &[BTreeMap<T, Option<&AwsAccount>>; 2]) -> bool {
+    let mut was = was.iter();
+    was.any(|(name, account)| now.get(name).is_some_and(|other| other != account))
+}
+
 /// Lists the queues with their shares.
 fn listed(queues: &[WeightedQueue]) -> Vec<(&QueueName, Option<NonZeroU32>)> {
     let queues = queues.iter();
@@ -286,7 +326,7 @@ type RouteOf<'a> = (&'a Settings, &'a Route);
 fn replacing(old: RouteOf<'_>, new: RouteOf<'_>, waits: bool) -> Vec<&'static str> {
     let ((_, was), (_, now)) = (old, new);
     let of_route = compare_route(old, new);
-    let of_plugin = compare_plugin(&was.plugin, &now.plugin);
+    let of_plugin = compare_plugin(old, new);
     let both = (&was.plugin.code, &now.plugin.code);
     let by_plugin: &[Reload] = match both {
         _ if waits => &[Reload::Route, Reload::Plugin],
@@ -329,11 +369,13 @@ fn compare_route(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<(&'static str, bool)
         ("retry.attempts", *attempts != now.retry.attempts),
         ("dead-letter", *dead_letter != now.dead_letter),
         ("limits", limit_names(old) != limit_names(new)),
+        ("account", has_other_queue_accounts(old, new)),
     ];
     [settings.compare(&now.settings), together].concat()
 }
 
-fn compare_plugin(was: &PluginConfig, now: &PluginConfig) -> Vec<(&'static str, bool)> {
+fn compare_plugin(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<(&'static str, bool)> {
+    let (was, now) = (&old.1.plugin, &new.1.plugin);
     let PluginConfig {
         name: _,
         at: _,
@@ -354,6 +396,7 @@ fn compare_plugin(was: &PluginConfig, now: &PluginConfig) -> Vec<(&'static str, 
     let reuse = (reuse.as_ref(), now.reuse.as_ref());
     let record = (trials.record.as_ref(), now.trials.record.as_ref());
     let together = vec![
+        ("account", has_other_function_accounts(old, new)),
         ("file", kind || code.source() != now.code.source()),
         (
             "function",

@@ -236,7 +236,7 @@ fn every_setting_that_does_not_apply_at_once_is_compared() {
         ),
         (
             SettingPart::Plugin,
-            compare_plugin(&route.plugin, &route.plugin),
+            compare_plugin((&settings, route), (&settings, route)),
         ),
     ] {
         for setting in declared::all().filter(|setting| setting.part == part) {
@@ -252,4 +252,26 @@ fn every_setting_that_does_not_apply_at_once_is_compared() {
             assert!(!differs, "{key}");
         }
     }
+}
+
+#[test]
+fn route_whose_account_changes_is_replaced() {
+    let with = |account: &str| {
+        let text = format!("{account}\n[plugin.f]");
+        settings(&[("[plugin.f]", &text)])
+    };
+    let role = |name: &str| format!("role = 'arn:aws:iam::111122223333:role/{name}'");
+    let of_queue = format!("[account.x]\nqueues = ['c*']\n{}", role("a"));
+    let of_function = format!("[account.x]\nfunctions = ['f']\n{}", role("a"));
+    let (plain, queue, function) = (settings(&[]), with(&of_queue), with(&of_function));
+    let replaced = |old: &Settings, new: &Settings| changes(old, new, &[]).replaced;
+    let route = |name: &str| (name.to_owned(), vec!["account"]);
+    assert_eq!(replaced(&plain, &queue), [route("s")]);
+    assert_eq!(replaced(&queue, &queue.clone()), []);
+    assert_eq!(replaced(&plain, &function), [route("r"), route("s")]);
+    let other = with(&of_queue.replace("role/a", "role/b"));
+    assert_eq!(replaced(&queue, &other), [route("s")]);
+    // Another pattern for the same queues changes nothing.
+    let same = with(&of_queue.replace("'c*'", "'c', 'd*'"));
+    assert_eq!(replaced(&queue, &same), []);
 }

@@ -1,5 +1,6 @@
 //! Settings from flags and files: what wins, what is assumed, and every bad input at once.
 
+mod accounts;
 mod classic_mode;
 mod order;
 

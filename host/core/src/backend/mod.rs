@@ -3,6 +3,7 @@
 
 mod setting;
 
+use crate::account::Accounts;
 use crate::clock::Timestamp;
 use crate::control::{ControlChange, QueueControl};
 use crate::error_kind::{CallError, ErrorKind};
@@ -40,6 +41,8 @@ pub struct BackendFacts {
     /// Whether the queues are files of this program. Commands without a queue name use this
     /// backend.
     pub is_embedded: bool,
+    /// Whether calls for a queue are made as its account says.
+    pub has_accounts: bool,
     /// Whether the backend has both FIFO and standard queues. Otherwise all its queues treat groups
     /// alike.
     pub has_fifo_queues: bool,
@@ -91,6 +94,7 @@ impl BackendFacts {
             settings: &[],
             shared_settings: &[],
             is_embedded: false,
+            has_accounts: false,
             has_fifo_queues: false,
             can_choose_newest: true,
             shares_out: false,
@@ -237,6 +241,9 @@ pub struct BackendConfig {
     pub data: PathBuf,
     /// The address to use for every AWS service; if `None`, the AWS SDK decides.
     pub endpoint_url: Option<String>,
+    /// The accounts of queues and functions. A queue that belongs to none uses the credentials of
+    /// the process.
+    pub accounts: Accounts,
     /// The keys that are set in the backend's section. They were checked when the configuration was
     /// read.
     pub section: SectionValues,

@@ -38,9 +38,9 @@ struct DownstreamLog {
 }
 
 impl Downstream {
-    /// Creates the log of a route's downstream.
-    pub fn new(route: &str, readiness: Arc<Readiness>) -> Self {
-        readiness.add_route(route);
+    /// Creates the log of the downstream of a route with this number of queues.
+    pub fn new(route: &str, queues: usize, readiness: Arc<Readiness>) -> Self {
+        readiness.add_route(route, queues);
         Self {
             route: route.to_owned(),
             readiness,

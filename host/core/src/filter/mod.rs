@@ -9,7 +9,7 @@ mod pattern;
 mod rule;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
 use crate::json::{Json, Unreadable};
 use crate::message::Message;

@@ -67,12 +67,12 @@ fn rests<'l, 't>(
 
 /// A text in which `*` matches any characters.
 #[derive(Debug, Clone)]
-pub(super) struct Wildcard(Vec<String>);
+pub(crate) struct Wildcard(Vec<String>);
 
 impl Wildcard {
     /// Parses a wildcard. `\*` is an asterisk and `\\` a backslash. Returns `None` if two `*`
     /// follow each other or a backslash precedes anything else.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = Vec::new();
         let mut part = String::new();
         let mut letters = text.chars().peekable();
@@ -89,7 +89,7 @@ impl Wildcard {
     }
 
     /// Whether a text consists of the parts in order, with anything between them.
-    pub(super) fn is(&self, text: &str) -> bool {
+    pub(crate) fn is(&self, text: &str) -> bool {
         let Some((first, others)) = self.0.split_first() else {
             return false;
         };

@@ -136,7 +136,7 @@ impl Drop for Intake {
     fn drop(&mut self) {
         for source in &self.sources {
             let name = &source.queue.identity().name;
-            self.readiness.clear(&format!("queue {name}"));
+            self.readiness.reopen_queue(name);
         }
     }
 }
@@ -274,8 +274,8 @@ impl Intake {
             Err(error) => {
                 let rest = troubles[lane].failed(name, &error, now);
                 if troubles[lane].lasts() {
-                    self.readiness
-                        .set(format!("queue {name}"), error.to_string());
+                    let reason = error.to_string();
+                    self.readiness.close_queue(&self.route, name, &reason);
                 }
                 self.counters.failed_calls.one();
                 self.scheduler.lock().failed(poll, rest, now);
@@ -293,7 +293,7 @@ impl Intake {
                     self.arrivals.dead_lettered(lane, letter);
                 }
                 if troubles[lane].passed(name) {
-                    self.readiness.clear(&format!("queue {name}"));
+                    self.readiness.reopen_queue(name);
                 }
                 self.counters.received.many(messages.len());
                 self.sources[lane].meter.hastened.many(overdue);

@@ -1,6 +1,7 @@
 //! The life of the process: builds the parts, connects them, runs until a signal, and drains.
 //! Contains no business rule.
 
+mod accounts;
 pub mod build;
 pub mod doctor;
 pub mod drain;
@@ -28,6 +29,7 @@ pub(crate) mod watch;
 
 pub(crate) use traces::export_logs;
 
+use accounts::LeftOut;
 use build::schedule::Schedules;
 use build::{Backends, Built, RouteBuilder};
 use dispatcher_config::Settings;
@@ -127,24 +129,20 @@ pub async fn run(
         Signals::listen(!rereads).map_err(|error| system_problem("signal handlers", &error))?;
     let pool = Pool::start(settings.program.workers, "guest")
         .map_err(|error| system_problem("the guest threads", &error))?;
-    let spawner = pool.spawner();
-    // A closed pool drops the future, which its owner notices.
-    let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
-    let over = CancellationToken::new();
+    let (spawn, over) = (spawn_on(&pool), CancellationToken::new());
     let backends = Arc::new(Backends::new(settings.stores.clone()));
     let builder = RouteBuilder::new(&settings, &backends, counters.clone(), spawn, over.clone());
-    let made = tokio::select! {
-        biased; // a signal takes precedence over problems
-        _ = signals.next() => {
-            tracing::info!("stopped before the first receive");
-            return Ok(());
-        }
-        made = make(&settings, &builder) => made?,
+    let Some(made) = make_unless_stopped(settings, &builder, &mut signals).await? else {
+        return Ok(());
     };
-    let RunParts { access, parts } = made;
+    let (settings, left_out) = (made.settings, made.left_out);
+    let RunParts { access, parts } = made.run;
     warn_of_stop(stop_plan(&settings, &parts.routes));
-    let mut shared = ProcessContext::new(counters);
-    shared.budget = Some(builder.budget.clone());
+    let mut shared = ProcessContext {
+        readiness: left_out.readiness(settings.program.ready_when),
+        budget: Some(builder.budget.clone()),
+        ..ProcessContext::new(counters)
+    };
     let exporting = shared
         .trace(&settings, &backends)
         .map_err(|problem| vec![problem])?;
@@ -176,6 +174,7 @@ pub async fn run(
     routes.announce(&started);
     let reload = ReloadedParts {
         started: settings,
+        left_out,
         flags,
         live,
         routes: routes.clone(),
@@ -191,6 +190,13 @@ pub async fn run(
     let stopped = running.await;
     lasting.finish(&shared.fleet_link, limits).await;
     flush(stopped, watching, exporting).await
+}
+
+/// Returns a function that spawns futures on a pool.
+fn spawn_on(pool: &Pool) -> build::Spawn {
+    let spawner = pool.spawner();
+    // A closed pool drops the future, which its owner notices.
+    Arc::new(move |future| drop(spawner.spawn(future)))
 }
 
 /// Makes the queues and plugins visible in metrics before their routes start.
@@ -304,10 +310,49 @@ struct RunParts {
     parts: build::Parts,
 }
 
-/// Makes the parts of a run, after creating the queues that the settings declare.
-async fn make(settings: &Settings, builder: &RouteBuilder) -> Result<RunParts, Vec<Problem>> {
+/// The parts of a run that starts, with the settings in force.
+struct StartedParts {
+    settings: Settings,
+    left_out: LeftOut,
+    run: RunParts,
+}
+
+/// Makes the parts of a run, unless a signal arrives before.
+async fn make_unless_stopped(
+    settings: Settings,
+    builder: &RouteBuilder,
+    signals: &mut Signals,
+) -> Result<Option<StartedParts>, Vec<Problem>> {
+    tokio::select! {
+        biased; // a signal takes precedence over problems
+        _ = signals.next() => {
+            tracing::info!("stopped before the first receive");
+            Ok(None)
+        }
+        made = make(settings, builder) => made.map(Some),
+    }
+}
+
+/// Makes the parts of a run, after creating the queues that the settings declare. Leaves out the
+/// queues of accounts that give no credentials.
+async fn make(wanted: Settings, builder: &RouteBuilder) -> Result<StartedParts, Vec<Problem>> {
+    let unusable = accounts::unusable(&wanted, |_| true).await;
+    let settings = accounts::without(&wanted, &unusable);
     build::declare(&settings.queues, &builder.backends).await;
-    parts(settings, builder).await
+    let mut run = parts(&settings, builder).await?;
+    if run.parts.fleet.is_none() {
+        // Routes that are left out may have the only limits.
+        let mut problems = Vec::new();
+        run.parts.fleet = build::fleet::open(&wanted, &builder.backends, &mut problems).await;
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+    }
+    Ok(StartedParts {
+        settings,
+        left_out: LeftOut { wanted, unusable },
+        run,
+    })
 }
 
 /// Makes the parts of a run, or returns every problem.

@@ -1,7 +1,7 @@
 //! Starts the monitoring of a run: metrics to CloudWatch or stdout, and the admin address.
 
 use super::replace::ReloadRequests;
-use super::{ProcessContext, traces};
+use super::{ProcessContext, accounts, traces};
 use dispatcher_aws::cloudwatch::CloudWatch;
 use dispatcher_config::name::QueueName;
 use dispatcher_config::otel::OtlpMetrics;
@@ -38,6 +38,7 @@ pub(crate) struct MonitoringTasks {
     exporting: Option<Task<()>>,
     serving: Option<Task<()>>,
     files: Task<()>,
+    accounts: Task<()>,
 }
 
 /// The interval of checks for unusable databases.
@@ -62,6 +63,7 @@ pub(crate) async fn start(
     } = watched;
     let over = CancellationToken::new();
     let files = tasks::spawn(watch_files(shared.readiness.clone(), over.clone()));
+    let accounts = tasks::spawn(accounts::watch(shared.readiness.clone(), over.clone()));
     let serving = match &settings.admin {
         None => None,
         Some(served) => {
@@ -97,6 +99,7 @@ pub(crate) async fn start(
         exporting,
         serving,
         files,
+        accounts,
     })
 }
 
@@ -142,6 +145,7 @@ impl<'a> WatchedRun<'a> {
             depths: shared.depths.clone(),
             depth_terms: depths,
             paces: Arc::default(),
+            accounts: Some(dispatcher_aws::accounts::used),
         }
     }
 }
@@ -251,6 +255,7 @@ impl MonitoringTasks {
             self.exporting,
             self.serving,
             Some(self.files),
+            Some(self.accounts),
         ];
         for task in tasks.into_iter().flatten() {
             task.finished().await;

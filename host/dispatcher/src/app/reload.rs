@@ -2,6 +2,8 @@
 //! routes. Routes are added, removed and replaced while the others go on. If anything is wrong,
 //! nothing changes.
 
+use super::accounts;
+use super::accounts::{LeftOut, RETRY};
 use super::build::{Parts, RouteBuilder};
 use super::live::Live;
 use super::replace::ReloadRequests;
@@ -14,6 +16,7 @@ use dispatcher_config::flags::Flags;
 use dispatcher_config::problem::Problem;
 use dispatcher_config::reload::{Changes, changes};
 use dispatcher_console::access::Access;
+use dispatcher_core::clock;
 use dispatcher_core::fleet::limit::Limit;
 use dispatcher_core::tasks;
 use dispatcher_operate::objects::{ReloadedSettings, ReplacedRoute};
@@ -33,6 +36,8 @@ pub(crate) fn listen() -> std::io::Result<Signal> {
 pub(crate) struct ReloadedParts {
     /// The settings at the start of the run.
     pub started: Settings,
+    /// The accounts whose queues are left out.
+    pub left_out: LeftOut,
     /// The source of these settings.
     pub flags: Flags,
     pub live: Arc<Live>,
@@ -85,15 +90,22 @@ impl ReloadCalls {
 pub(crate) async fn watch(
     mut signal: Signal,
     mut calls: UnboundedReceiver<ReloadCall>,
-    reloaded: ReloadedParts,
+    mut reloaded: ReloadedParts,
 ) {
+    let mut next_retry = clock::now() + RETRY;
     loop {
+        let is_complete = reloaded.left_out.unusable.is_empty();
         let call = tokio::select! {
             signal = signal.recv() => match signal {
                 Some(()) => None,
                 None => return,
             },
             Some(call) = calls.recv() => Some(call),
+            () = clock::sleep_until(Some(next_retry)), if !is_complete => {
+                reloaded.retry_accounts().await;
+                next_retry = clock::now() + RETRY;
+                continue;
+            }
         };
         service_manager::reloading();
         let result = reloaded.reload().await;
@@ -116,14 +128,45 @@ pub(crate) async fn watch(
 
 impl ReloadedParts {
     /// Reads the settings and applies them, or returns every problem.
-    async fn reload(&self) -> Result<ReloadedSettings, Vec<Problem>> {
+    async fn reload(&mut self) -> Result<ReloadedSettings, Vec<Problem>> {
         let (flags, access) = (self.flags.clone(), self.access.clone());
         // The files may be on a file system that does not respond.
         let read = tasks::blocking(move || {
             access.reload();
             config::settings(&flags)
         });
-        let (new, mut problems) = read.finished().await;
+        let (wanted, problems) = read.finished().await;
+        let known = &self.left_out.unusable;
+        let unusable = accounts::unusable(&wanted, |account| known.contains_key(account)).await;
+        self.change(LeftOut { wanted, unusable }, problems).await
+    }
+
+    /// Adds the queues of accounts that were left out and now give credentials.
+    async fn retry_accounts(&mut self) {
+        let LeftOut {
+            wanted,
+            unusable: known,
+        } = &self.left_out;
+        let unusable = accounts::unusable(wanted, |account| known.contains_key(account)).await;
+        if unusable.len() == known.len() {
+            accounts::show_left_out(self.routes.readiness(), known, &unusable);
+            self.left_out.unusable = unusable;
+            return;
+        }
+        let wanted = wanted.clone();
+        let changed = self.change(LeftOut { wanted, unusable }, Vec::new());
+        for problem in changed.await.err().unwrap_or_default() {
+            tracing::error!(%problem, "account gives credentials, and its queues are still left out");
+        }
+    }
+
+    /// Applies settings, without the queues that they leave out, or returns every problem.
+    async fn change(
+        &mut self,
+        left_out: LeftOut,
+        mut problems: Vec<Problem>,
+    ) -> Result<ReloadedSettings, Vec<Problem>> {
+        let new = accounts::without(&left_out.wanted, &left_out.unusable);
         let old = self.live.settings();
         let changes = changes(&old, &new, &self.routes.waiting());
         let mut in_force = Settings {
@@ -131,6 +174,7 @@ impl ReloadedParts {
             queues: [&old.queues[..], &changes.declared].concat(),
             ..self.started.clone()
         };
+        in_force.stores.accounts = new.stores.accounts.clone();
         if problems.is_empty() {
             problems.extend(self.name_limits(&new, &mut in_force));
         }
@@ -146,6 +190,9 @@ impl ReloadedParts {
             needs_restart: changes.needs_restart.clone(),
         };
         self.apply(changes, parts, in_force, &new.log.level).await;
+        let before = &self.left_out.unusable;
+        accounts::show_left_out(self.routes.readiness(), before, &left_out.unusable);
+        self.left_out = left_out;
         Ok(reloaded)
     }
 
@@ -223,6 +270,8 @@ impl ReloadedParts {
             let settings = settings.join(", ");
             tracing::info!(route, settings, "route replaced by a new version");
         }
+        let accounts = &in_force.stores.accounts;
+        self.builder.backends.set_accounts(accounts);
         let built = parts.iter().flat_map(|parts| &parts.routes);
         let names: Vec<_> = built
             .flat_map(|built| &built.route.queues)

@@ -132,7 +132,7 @@ pub fn start(
         halt: shared.halt.clone(),
         counters: shared.counters.clone(),
         meters: queues.iter().map(|queue| shared.meter(queue)).collect(),
-        downstream: Downstream::new(&route.name, shared.readiness.clone()),
+        downstream: Downstream::new(&route.name, queues.len(), shared.readiness.clone()),
         preview: Arc::new(SettlementPreview(settlements.clone())),
         running: Arc::default(),
         spans: spans.clone(),

@@ -24,6 +24,7 @@ use dispatcher_core::queue::Queue;
 use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
+use dispatcher_core::telemetry::readiness::Readiness;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -115,6 +116,11 @@ impl RouteSet {
     /// Whether routes may have limits that hold for all processes.
     pub(crate) fn has_limits(&self) -> bool {
         self.shared.fleet.is_some()
+    }
+
+    /// Returns the readiness of the process.
+    pub(crate) fn readiness(&self) -> &Readiness {
+        &self.shared.readiness
     }
 
     /// Starts routes, or replaces those that run by these versions. `controls` are what operators

@@ -5,14 +5,16 @@ use dispatcher_config::StoreConfig;
 use dispatcher_config::backends::{all, embedded, unnamed};
 use dispatcher_config::name::QueueName;
 use dispatcher_config::problem::Problem;
+use dispatcher_core::account::Accounts;
 use dispatcher_core::backend::{
-    Backend, BackendClient, CancelCount, Contradiction, Purpose, QueueDeclaration, QueueKey,
-    QueueTerms, ServerWarning, WorkerInfo, not_made_yet,
+    Backend, BackendClient, BackendConfig, CancelCount, Contradiction, Purpose, QueueDeclaration,
+    QueueKey, QueueTerms, ServerWarning, WorkerInfo, not_made_yet,
 };
 use dispatcher_core::memory::Budget;
 use dispatcher_core::queue::{Depth, ErrorKind, Queue, QueueError};
 use dispatcher_core::telemetry::metrics::durations::SentMessages;
 use dispatcher_core::telemetry::trace::Tracer;
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::OnceCell;
@@ -34,23 +36,65 @@ pub struct OpenTerms<'a> {
 /// The backends. Each is connected to when it is first needed.
 pub struct Backends {
     stores: StoreConfig,
-    clients: BTreeMap<&'static str, OnceCell<Arc<dyn BackendClient>>>,
-    tracer: OnceLock<Tracer>,
+    connections: RwLock<Connections>,
+    tracer: Arc<OnceLock<Tracer>>,
     sent: Arc<SentMessages>,
+}
+
+/// The clients of the backends, which call as the accounts say.
+#[derive(Clone)]
+struct Connections {
+    accounts: Accounts,
+    clients: BTreeMap<&'static str, Arc<OnceCell<Arc<dyn BackendClient>>>>,
+}
+
+impl Connections {
+    /// Returns connections of these accounts. Those of backends without accounts stay.
+    fn with_accounts(&self, accounts: &Accounts) -> Self {
+        let mut connections = self.clone();
+        if connections.accounts != *accounts {
+            connections.accounts = accounts.clone();
+            for backend in all().iter().filter(|one| one.facts().has_accounts) {
+                connections.clients.insert(backend.name(), Arc::default());
+            }
+        }
+        connections
+    }
 }
 
 impl Backends {
     /// Creates the backends with these settings.
     pub fn new(stores: StoreConfig) -> Self {
         let clients = all().iter();
+        let connections = Connections {
+            accounts: stores.accounts.clone(),
+            clients: clients
+                .map(|backend| (backend.name(), Arc::default()))
+                .collect(),
+        };
         Self {
             stores,
-            clients: clients
-                .map(|backend| (backend.name(), OnceCell::new()))
-                .collect(),
-            tracer: OnceLock::new(),
+            connections: RwLock::new(connections),
+            tracer: Arc::default(),
             sent: Arc::default(),
         }
+    }
+
+    /// Returns backends that call as these accounts say. They share the connections of backends
+    /// without accounts with this one.
+    pub fn with_accounts(&self, accounts: &Accounts) -> Self {
+        Self {
+            stores: self.stores.clone(),
+            connections: RwLock::new(self.connections.read().with_accounts(accounts)),
+            tracer: self.tracer.clone(),
+            sent: self.sent.clone(),
+        }
+    }
+
+    /// Calls as these accounts say from now on.
+    pub(crate) fn set_accounts(&self, accounts: &Accounts) {
+        let mut connections = self.connections.write();
+        *connections = connections.with_accounts(accounts);
     }
 
     /// Traces calls that move messages from now on. Keeps the first tracer that it receives.
@@ -75,11 +119,11 @@ impl Backends {
         backend: &dyn Backend,
         client: Arc<dyn BackendClient>,
     ) -> Self {
-        let mut backends = Self::new(stores);
-        let name = backend.name();
-        if let Some(cell) = backends.clients.get_mut(name) {
-            *cell = OnceCell::new_with(Some(client));
-        }
+        let backends = Self::new(stores);
+        let connected = Arc::new(OnceCell::new_with(Some(client)));
+        let mut connections = backends.connections.write();
+        connections.clients.insert(backend.name(), connected);
+        drop(connections);
         backends
     }
 
@@ -89,15 +133,26 @@ impl Backends {
     }
 
     /// Returns the client of a backend.
-    pub async fn client(&self, backend: &dyn Backend) -> Result<&dyn BackendClient, QueueError> {
+    pub async fn client(
+        &self,
+        backend: &dyn Backend,
+    ) -> Result<Arc<dyn BackendClient>, QueueError> {
         let name = backend.name();
-        let client = self.clients.get(name).ok_or_else(|| QueueError {
+        let (client, accounts) = {
+            let connections = self.connections.read();
+            let client = connections.clients.get(name).cloned();
+            (client, connections.accounts.clone())
+        };
+        let client = client.ok_or_else(|| QueueError {
             kind: ErrorKind::Invalid,
             message: format!("there is no backend `{name}`"),
         })?;
-        Ok(&**client
-            .get_or_try_init(|| async { backend.connect(&self.stores.config_of(name)).await })
-            .await?)
+        let config = BackendConfig {
+            accounts,
+            ..self.stores.config_of(name)
+        };
+        let connected = client.get_or_try_init(|| backend.connect(&config)).await?;
+        Ok(connected.clone())
     }
 
     /// Returns the declarations of embedded queues that contradict existing queues. Changes

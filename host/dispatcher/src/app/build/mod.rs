@@ -82,11 +82,12 @@ impl RouteBuilder {
         }
     }
 
-    /// Opens every queue and loads every plugin of the settings, or returns every problem.
+    /// Opens every queue and loads every plugin of the settings, with the accounts of these, or
+    /// returns every problem.
     pub async fn build(&self, settings: &Settings) -> Result<Parts, Vec<Problem>> {
-        let Self {
-            backends, budget, ..
-        } = self;
+        let budget = &self.budget;
+        let accounts = &settings.stores.accounts;
+        let backends = &Arc::new(self.backends.with_accounts(accounts));
         let mut problems = contradictions(settings, backends).await;
         let mut opened = Vec::new();
         // Creates the queues of all routes in one transaction instead of one for each route.

@@ -244,8 +244,7 @@ impl Loader {
         self.lambda
             .get_or_init(|| async {
                 files::raise_limit();
-                let endpoint = self.settings.stores.endpoint_url.as_deref();
-                Arc::new(Lambda::connect(&aws::shared_configuration(endpoint).await))
+                Arc::new(lambda(&self.settings).await)
             })
             .await
     }
@@ -337,11 +336,18 @@ pub async fn options_by_hand(
     });
     let allowed = plugin.settings.allow_lambda.clone();
     if !allowed.is_empty() {
-        let endpoint_url = settings.stores.endpoint_url.as_deref();
-        let lambda = Lambda::connect(&aws::shared_configuration(endpoint_url).await);
-        options.grants.lambda = Some(grant(Arc::new(lambda), allowed, timeout, Arc::default()));
+        let invoker = Arc::new(lambda(settings).await);
+        options.grants.lambda = Some(grant(invoker, allowed, timeout, Arc::default()));
     }
     options
+}
+
+/// Creates the client of Lambda, with the accounts of the settings.
+pub(crate) async fn lambda(settings: &Settings) -> Lambda {
+    let stores = &settings.stores;
+    let endpoint_url = stores.endpoint_url.as_deref();
+    let client = Lambda::connect(&aws::shared_configuration(endpoint_url).await);
+    client.with_accounts(endpoint_url, &stores.accounts).await
 }
 
 fn grant(

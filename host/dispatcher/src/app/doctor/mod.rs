@@ -5,16 +5,19 @@ mod limits;
 mod repeats;
 
 use super::build::fleet::hides_tenants;
+use super::build::plugins::lambda;
 use super::build::{Backends, OpenTerms, records};
 use super::fleet_link::FleetLink;
 use super::live;
 use super::stop::{self, Platform, StopPlan};
 use dispatcher_aws as aws;
-use dispatcher_aws::lambda::{Function, Lambda};
+use dispatcher_aws::lambda::Function;
+use dispatcher_config::iam::AccountKeys;
 use dispatcher_config::name::QueueName;
 use dispatcher_config::problem::{Fault, Problem};
 use dispatcher_config::{Code, Forward, Route, Settings};
-use dispatcher_core::backend::{QueueKey, ServerWarning};
+use dispatcher_core::account::AwsAccount;
+use dispatcher_core::backend::ServerWarning;
 use dispatcher_core::control::QueueControl;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::files;
@@ -91,6 +94,7 @@ pub async fn look(settings: &Settings, measured: &[RouteDurations]) -> Vec<Findi
         Ok(plan) => vec![of_stop(plan, super::platform())],
         Err(problems) => problems.into_iter().map(Finding::from).collect(),
     };
+    findings.extend(accounts(settings).await);
     let mut of_queues = queues(settings, &backends).await.into_iter();
     for route in &settings.routes {
         findings.extend(of_queues.by_ref().take(route.queues.len()).flatten());
@@ -138,9 +142,7 @@ pub async fn look(settings: &Settings, measured: &[RouteDurations]) -> Vec<Findi
     }));
     let functions = functions(settings);
     if !functions.is_empty() {
-        let lambda = Lambda::connect(
-            &aws::shared_configuration(settings.stores.endpoint_url.as_deref()).await,
-        );
+        let lambda = lambda(settings).await;
         for (function, uses) in functions {
             let seen = lambda.look(function).await;
             findings.extend(of_function(
@@ -183,16 +185,26 @@ async fn queues(settings: &Settings, backends: &Backends) -> Vec<Vec<Finding>> {
     findings
 }
 
-/// Returns the keys of the settings' encrypted queues, for their policy. If SQS cannot be asked,
-/// because the role may not exist yet, logs what is missing from the policy.
-pub async fn keys(settings: &Settings) -> Vec<QueueKey> {
-    let mut names = BTreeSet::new();
+/// Returns the keys of the settings' encrypted queues by account, for their policies. If SQS cannot
+/// be asked, because the role may not exist yet, logs what is missing from the policy.
+pub async fn keys(settings: &Settings) -> AccountKeys {
+    let mut by_account: BTreeMap<Option<AwsAccount>, BTreeSet<&QueueName>> = BTreeMap::new();
     for route in &settings.routes {
-        names.extend(route.queues.iter().map(|queue| &queue.name));
-        names.extend(&route.dead_letter);
-        names.extend(&route.plugin.settings.allow_send);
+        let queues = route.queues.iter().map(|queue| &queue.name);
+        let sends = &route.plugin.settings.allow_send;
+        for name in queues.chain(&route.dead_letter).chain(sends) {
+            let account = settings.stores.accounts.of_queue(&name.to_string());
+            by_account.entry(account.cloned()).or_default().insert(name);
+        }
     }
-    let (keys, errors) = Backends::new(settings.stores.clone()).keys(names).await;
+    let backends = Backends::new(settings.stores.clone());
+    let mut keys = AccountKeys::new();
+    let mut errors = Vec::new();
+    for (account, names) in by_account {
+        let (found, failed) = backends.keys(names).await;
+        keys.insert(account, found);
+        errors.extend(failed);
+    }
     if let Some(reason) = errors.first() {
         tracing::warn!(
             %reason,
@@ -201,6 +213,44 @@ pub async fn keys(settings: &Settings) -> Vec<QueueKey> {
         );
     }
     keys
+}
+
+/// Returns the findings about the accounts: whether they give credentials.
+async fn accounts(settings: &Settings) -> Vec<Finding> {
+    let endpoint_url = settings.stores.endpoint_url.as_deref();
+    let looks = settings.stores.accounts.iter().map(|account| async move {
+        let about = format!("account {}", account.name);
+        let config = aws::account_configuration(endpoint_url, Some(account)).await;
+        let (level, message) = match aws::accounts::check(&config, account).await {
+            Ok(()) => (Level::Ok, of_usable(account)),
+            Err(error) => (Level::Bad(Fault::Settings), without_trust(account, &error)),
+        };
+        Finding::new(level, &about, message)
+    });
+    tasks::all(looks.collect()).await
+}
+
+fn of_usable(account: &AwsAccount) -> String {
+    match (&account.role, &account.profile) {
+        (Some(role), _) => format!("its role {} can be assumed", role.arn),
+        (None, Some(profile)) => format!("profile {profile} gives credentials"),
+        (None, None) => "it uses the credentials of the process".to_owned(),
+    }
+}
+
+fn without_trust(account: &AwsAccount, error: &CallError) -> String {
+    let Some(role) = &account.role else {
+        return format!("no credentials: {error}");
+    };
+    let demands = match &role.external_id {
+        Some(id) => format!(", with the external id {id}"),
+        None => String::new(),
+    };
+    format!(
+        "no credentials: {error}; the trust policy of {} must allow this process sts:AssumeRole\
+         {demands}, and so must the policy of the process: `dispatcher doctor --iam` prints both",
+        role.arn
+    )
 }
 
 /// The retention of a queue and of its dead-letter queue.

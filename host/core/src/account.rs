@@ -1,0 +1,204 @@
+//! Accounts of AWS: the credentials, region and endpoint of calls for some queues and functions.
+//! Pure.
+
+use crate::filter::text::Wildcard;
+use std::fmt;
+use std::sync::Arc;
+
+/// How calls for some queues and functions are made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AwsAccount {
+    /// The name in the configuration.
+    pub name: String,
+    /// The role to assume.
+    pub role: Option<AssumedRole>,
+    /// The profile of the credentials, or of those that assume the role.
+    pub profile: Option<String>,
+    /// The region, if it differs from that of the profile or the process.
+    pub region: Option<String>,
+    /// The endpoint of all calls, if it differs from that of the process.
+    pub endpoint_url: Option<String>,
+}
+
+/// An account with the queues and functions that belong to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeclaredAccount {
+    /// The account.
+    pub account: AwsAccount,
+    /// The queues, by their names in the configuration.
+    pub queues: Vec<NamePattern>,
+    /// The functions, by their names or ARNs in the configuration.
+    pub functions: Vec<NamePattern>,
+}
+
+/// The accounts of a configuration. Cheap to clone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Accounts(Arc<[DeclaredAccount]>);
+
+/// The use of an account by this process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccountFigures {
+    /// How often it gave no credentials.
+    pub failures: u64,
+    /// Why it gave none the last time it was asked.
+    pub failure: Option<String>,
+}
+
+/// A role that is assumed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AssumedRole {
+    /// Its ARN.
+    pub arn: String,
+    /// The external id that its trust policy demands.
+    pub external_id: Option<String>,
+    /// The name of the sessions, which CloudTrail shows.
+    pub session_name: String,
+}
+
+impl AssumedRole {
+    /// Returns the twelve digits of the role's account, if its ARN has them.
+    fn account_id(&self) -> Option<&str> {
+        account_id(&self.arn)
+    }
+}
+
+/// Returns the twelve digits of the account in an ARN.
+fn account_id(arn: &str) -> Option<&str> {
+    arn.starts_with("arn:")
+        .then(|| arn.split(':').nth(4))
+        .flatten()
+        .filter(|id| !id.is_empty())
+}
+
+/// A name in which `*` stands for any characters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamePattern(String);
+
+impl NamePattern {
+    /// Parses a pattern. Returns `None` if two `*` follow each other.
+    pub fn parse(text: &str) -> Option<Self> {
+        Wildcard::parse(text).map(|_| Self(text.to_owned()))
+    }
+
+    /// Returns the pattern of a single name.
+    pub fn of_name(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    /// Whether a name matches.
+    pub fn matches(&self, name: &str) -> bool {
+        self.0 == name || Wildcard::parse(&self.0).is_some_and(|pattern| pattern.is(name))
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl Accounts {
+    /// Returns the accounts with what belongs to them.
+    pub fn declared(&self) -> &[DeclaredAccount] {
+        &self.0
+    }
+
+    /// Iterates over the accounts.
+    pub fn iter(&self) -> impl Iterator<Item = &AwsAccount> {
+        self.0.iter().map(|declared| &declared.account)
+    }
+
+    /// Returns the account of a queue, by its name in the configuration.
+    pub fn of_queue(&self, queue: &str) -> Option<&AwsAccount> {
+        self.of(queue, |declared| &declared.queues)
+    }
+
+    /// Returns the account of a function, by its name or ARN in the configuration.
+    pub fn of_function(&self, function: &str) -> Option<&AwsAccount> {
+        self.of(function, |declared| &declared.functions)
+    }
+
+    /// Returns the account that has a name itself, else the account with the longest pattern that
+    /// the name matches: it says most about the name. If none matches an ARN, returns the only account whose role is in the ARN's account: a
+    /// redrive policy names queues that no setting does.
+    fn of(
+        &self,
+        name: &str,
+        patterns: impl Fn(&DeclaredAccount) -> &[NamePattern],
+    ) -> Option<&AwsAccount> {
+        let matching = self.0.iter().filter_map(|declared| {
+            let own = patterns(declared).iter();
+            let matching = own.filter(|pattern| pattern.matches(name));
+            let lengths = matching.map(|pattern| (pattern.0 == name, pattern.0.len()));
+            Some((lengths.max()?, &declared.account))
+        });
+        let longest = matching.max_by_key(|(length, _)| *length);
+        longest.map(|(_, account)| account).or_else(|| {
+            let id = account_id(name)?;
+            let mut own = self.iter().filter(|account| {
+                let role = account.role.as_ref();
+                role.and_then(AssumedRole::account_id) == Some(id)
+            });
+            match (own.next(), own.next()) {
+                (Some(only), None) => Some(only),
+                _ => None,
+            }
+        })
+    }
+}
+
+impl FromIterator<DeclaredAccount> for Accounts {
+    fn from_iter<T: IntoIterator<Item = DeclaredAccount>>(accounts: T) -> Self {
+        Self(accounts.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(name: &str, id: &str, queues: &[&str]) -> DeclaredAccount {
+        let patterns = queues.iter().filter_map(|text| NamePattern::parse(text));
+        DeclaredAccount {
+            account: AwsAccount {
+                name: name.to_owned(),
+                role: Some(AssumedRole {
+                    arn: format!("arn:aws:iam::{id}:role/dispatcher"),
+                    external_id: None,
+                    session_name: "dispatcher".to_owned(),
+                }),
+                ..AwsAccount::default()
+            },
+            queues: patterns.collect(),
+            functions: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn longest_pattern_decides_and_an_arn_names_its_account() {
+        let accounts: Accounts = [
+            account("all", "111111111111", &["team-*"]),
+            account("one", "222222222222", &["team-a-*", "orders"]),
+            account("twice", "333333333333", &[]),
+            account("again", "333333333333", &["dynamodb:jobs"]),
+        ]
+        .into_iter()
+        .collect();
+        for (queue, wanted) in [
+            ("team-b-jobs", Some("all")),
+            ("team-a-jobs", Some("one")),
+            ("orders", Some("one")),
+            ("dynamodb:jobs", Some("again")),
+            ("others", None),
+            ("arn:aws:sqs:eu-west-1:111111111111:dead", Some("all")),
+            ("arn:aws:sqs:eu-west-1:333333333333:dead", None),
+            ("arn:aws:sqs:eu-west-1:444444444444:dead", None),
+        ] {
+            let found = accounts
+                .of_queue(queue)
+                .map(|account| account.name.as_str());
+            assert_eq!(found, wanted, "{queue}");
+        }
+        assert_eq!(accounts.of_function("team-a-jobs"), None);
+    }
+}

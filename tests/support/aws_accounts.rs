@@ -1,0 +1,118 @@
+//! Several AWS accounts on one MiniStack that checks credentials, trust policies and the end of
+//! sessions as AWS does. Knows no test.
+
+use crate::servers::MiniStack;
+use crate::toolchains::python;
+use std::process::Command;
+use std::time::Duration;
+
+const BOTO3: [&str; 1] = ["boto3==1.43.106"];
+
+/// Makes the parts of accounts. The first argument says which.
+const SCRIPT: &str = r#"
+import boto3, io, json, sys, zipfile
+endpoint, what, account, region, *rest = sys.argv[1:]
+def client(service):
+    return boto3.client(service, endpoint_url=endpoint, region_name=region,
+        aws_access_key_id=account, aws_secret_access_key="test")
+def document(*statements):
+    return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
+def trust(external_id):
+    statement = {"Effect": "Allow", "Action": "sts:AssumeRole",
+        "Principal": {"AWS": "arn:aws:iam::000000000000:root"}}
+    if external_id == "nobody":
+        statement["Effect"] = "Deny"
+    elif external_id:
+        statement["Condition"] = {"StringEquals": {"sts:ExternalId": external_id}}
+    return document(statement)
+if what == "role":
+    client("iam").create_role(RoleName="worker", AssumeRolePolicyDocument=trust(rest[0]))
+    every = document({"Effect": "Allow", "Action": "*", "Resource": "*"})
+    client("iam").put_role_policy(RoleName="worker", PolicyName="all", PolicyDocument=every)
+elif what == "trust":
+    client("iam").update_assume_role_policy(RoleName="worker", PolicyDocument=trust(rest[0]))
+elif what == "queue":
+    for name in [rest[0], rest[0] + "-dead"]:
+        client("sqs").create_queue(QueueName=name)
+elif what == "function":
+    code = io.BytesIO()
+    with zipfile.ZipFile(code, "w") as archive:
+        archive.writestr("index.py", "def handler(event, context):\n    return {}\n")
+    client("lambda").create_function(FunctionName=rest[0], Runtime="python3.12",
+        Role="arn:aws:iam::%s:role/worker" % account, Handler="index.handler",
+        Code={"ZipFile": code.getvalue()})
+"#;
+
+/// A server with several accounts. The account of the process itself is `000000000000`.
+#[derive(Debug)]
+pub struct AwsAccounts {
+    server: MiniStack,
+}
+
+/// An account in one region.
+#[derive(Debug, Clone, Copy)]
+pub struct AccountPlace {
+    /// The twelve digits.
+    pub id: &'static str,
+    /// The region.
+    pub region: &'static str,
+}
+
+impl AccountPlace {
+    /// The ARN of its role.
+    pub fn role(&self) -> String {
+        format!("arn:aws:iam::{}:role/worker", self.id)
+    }
+}
+
+impl AwsAccounts {
+    /// Starts a server on which the sessions of roles end after this time.
+    pub fn start(session: Duration) -> Self {
+        Self {
+            server: MiniStack::with_accounts(session),
+        }
+    }
+
+    /// Its address.
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// Makes the role of an account, which needs this external id; none if it is empty.
+    pub fn add_role(&self, place: AccountPlace, external_id: &str) {
+        self.run("role", place, external_id);
+    }
+
+    /// Changes the external id that the role of an account needs. `nobody` may assume it if it is
+    /// that.
+    pub fn change_trust(&self, place: AccountPlace, external_id: &str) {
+        self.run("trust", place, external_id);
+    }
+
+    /// Makes a queue and its dead-letter queue, NAME-dead.
+    pub fn add_queue(&self, place: AccountPlace, name: &str) {
+        self.run("queue", place, name);
+    }
+
+    /// Makes a function that answers with nothing.
+    pub fn add_function(&self, place: AccountPlace, name: &str) {
+        self.run("function", place, name);
+    }
+
+    fn run(&self, what: &str, place: AccountPlace, name: &str) {
+        let ran = Command::new(python(&BOTO3))
+            .args([
+                "-c",
+                SCRIPT,
+                &self.url(),
+                what,
+                place.id,
+                place.region,
+                name,
+            ])
+            .output()
+            .expect("python runs");
+        let stderr = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{what} {name}: {stderr}");
+    }
+}
