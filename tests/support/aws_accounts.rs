@@ -31,6 +31,9 @@ if what == "role":
     client("iam").put_role_policy(RoleName="worker", PolicyName="all", PolicyDocument=every)
 elif what == "trust":
     client("iam").update_assume_role_policy(RoleName="worker", PolicyDocument=trust(rest[0]))
+elif what == "deny":
+    denied = document({"Effect": "Deny", "Action": rest[0], "Resource": "*"})
+    client("iam").put_role_policy(RoleName="worker", PolicyName="denied", PolicyDocument=denied)
 elif what == "queue":
     for name in [rest[0], rest[0] + "-dead"]:
         client("sqs").create_queue(QueueName=name)
@@ -87,6 +90,11 @@ impl AwsAccounts {
     /// that.
     pub fn change_trust(&self, place: AccountPlace, external_id: &str) {
         self.run("trust", place, external_id);
+    }
+
+    /// Takes the permission for an action from the role of an account.
+    pub fn deny(&self, place: AccountPlace, action: &str) {
+        self.run("deny", place, action);
     }
 
     /// Makes a queue and its dead-letter queue, NAME-dead.

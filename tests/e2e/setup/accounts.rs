@@ -161,6 +161,22 @@ async fn roles_of_two_accounts_serve_queues_and_functions_of_two_regions() {
         let line = format!("ok    account {name}: its role arn:aws:iam::");
         assert!(checked.stdout.contains(&line), "{}", checked.stdout);
     }
+    assert!(
+        !checked.stdout.contains("InvokeFunction"),
+        "{}",
+        checked.stdout
+    );
+    accounts.deny(TWO, "lambda:InvokeFunction");
+    let checked = program(&["doctor"], &accounts)
+        .sharing(running.data())
+        .run();
+    let denied = format!("bad   function {function}: AWS does not allow Invoke (DryRun)");
+    assert!(checked.stdout.contains(&denied), "{}", checked.stdout);
+    assert!(
+        checked.stdout.contains("needs lambda:InvokeFunction"),
+        "{}",
+        checked.stdout
+    );
     running.stop();
 }
 

@@ -2,6 +2,7 @@
 
 use super::Lambda;
 use crate::failure::{About, CallName};
+use aws_sdk_lambda::types::InvocationType;
 use dispatcher_core::error_kind::CallError;
 use std::time::Duration;
 
@@ -62,6 +63,27 @@ impl Lambda {
                 .filter(|reason| !reason.is_empty()),
             reserved_concurrency,
         })
+    }
+
+    /// Asks Lambda whether a function may be invoked. The function does not run.
+    ///
+    /// # Errors
+    /// Returns an error if it may not, or if that cannot be found out.
+    pub async fn try_permission(&self, function: &str) -> Result<(), CallError> {
+        let clients = self.clients(function);
+        let call = CallName {
+            step: "Invoke (DryRun)",
+            about: About::Function(function),
+            place: &clients.place,
+        };
+        let asked = clients
+            .look
+            .invoke()
+            .function_name(function)
+            .invocation_type(InvocationType::DryRun)
+            .send()
+            .await;
+        asked.map(drop).map_err(|error| call.failed(&error))
     }
 }
 

@@ -432,6 +432,31 @@ async fn lookup_reads_timeout_state_and_reserved_concurrency() {
 }
 
 #[tokio::test]
+async fn permission_is_asked_for_without_running_the_function() {
+    let denied = answer(
+        403,
+        "x-amzn-ErrorType: AccessDeniedException\r\n",
+        "{\"Message\":\"not authorized to perform: lambda:InvokeFunction\"}",
+    );
+    let server = TestServer::start(vec![answer(204, "", ""), denied]).await;
+    let lambda = Lambda::connect(&configuration(server.address()));
+    assert_eq!(lambda.try_permission("orders").await, Ok(()));
+    let refused = lambda.try_permission("orders").await.expect_err("denied");
+    assert_eq!(refused.kind, ErrorKind::AccessDenied);
+    assert!(
+        refused.message.contains("lambda:InvokeFunction"),
+        "{refused}"
+    );
+    for request in server.requests() {
+        let request = request.to_ascii_lowercase();
+        assert!(
+            request.contains("x-amz-invocation-type: dryrun"),
+            "{request}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn lookup_reports_missing_functions_and_denied_access() {
     let named = |status, code: &str| {
         answer(

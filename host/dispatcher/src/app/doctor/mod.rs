@@ -1,5 +1,5 @@
 //! Finds risks of a run by inspecting its real queues and functions. Receives no message and
-//! invokes no function. Pure functions judge the findings.
+//! runs no function. Pure functions judge the findings.
 
 mod limits;
 mod repeats;
@@ -145,6 +145,8 @@ pub async fn look(settings: &Settings, measured: &[RouteDurations]) -> Vec<Findi
         let lambda = lambda(settings).await;
         for (function, uses) in functions {
             let seen = lambda.look(function).await;
+            let permitted = lambda.try_permission(function).await;
+            findings.extend(of_permission(function, permitted.err()));
             findings.extend(of_function(
                 function,
                 &uses,
@@ -436,6 +438,18 @@ fn functions(settings: &Settings) -> BTreeMap<&str, Vec<(&Route, &Forward)>> {
         }
     }
     functions
+}
+
+/// Judges the answer to the question whether a function may be invoked. Other problems than a
+/// missing permission are found by reading the function.
+fn of_permission(name: &str, error: Option<CallError>) -> Option<Finding> {
+    let CallError { message, .. } = error.filter(|error| error.kind == ErrorKind::AccessDenied)?;
+    let says = format!(
+        "{message}; its policy needs lambda:InvokeFunction on the function, as `dispatcher doctor \
+         --iam` prints it"
+    );
+    let about = format!("function {name}");
+    Some(Finding::new(Level::Bad(Fault::Settings), &about, says))
 }
 
 fn of_function(
