@@ -108,7 +108,7 @@ impl RenewedCredentials {
         let mut loader =
             aws_config::defaults(BehaviorVersion::latest()).region(self.config.region().cloned());
         if let Some(profile) = &self.profile {
-            loader = loader.profile_name(profile);
+            loader = super::accounts::with_profile(loader, profile);
         }
         if let Some(client) = self.config.http_client() {
             loader = loader.http_client(client);

@@ -22,6 +22,7 @@ use aws_config::retry::RetryConfig;
 use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 pub use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use dispatcher_core::account::AwsAccount;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -95,13 +96,17 @@ pub async fn account_configuration(
 /// on AWS itself, a guessed region would select the wrong queue. Never fails: the first call that
 /// needs a missing setting reports it.
 pub async fn configuration(endpoint_url: Option<&str>) -> SdkConfig {
-    load(endpoint_url, None).await
+    load(endpoint_url, None, http::client()).await
 }
 
-async fn load(endpoint_url: Option<&str>, profile: Option<&str>) -> SdkConfig {
-    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http::client());
+async fn load(
+    endpoint_url: Option<&str>,
+    profile: Option<&str>,
+    http_client: SharedHttpClient,
+) -> SdkConfig {
+    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client);
     if let Some(profile) = profile {
-        loader = loader.profile_name(profile);
+        loader = accounts::with_profile(loader, profile);
     }
     if let Some(url) = endpoint_url {
         loader = loader.endpoint_url(url);
@@ -109,11 +114,12 @@ async fn load(endpoint_url: Option<&str>, profile: Option<&str>) -> SdkConfig {
     if endpoint_url.is_some() || names_endpoint(std::env::vars_os().map(|(name, _)| name)) {
         // Skips the instance metadata service at the end of the SDK's default chain: outside AWS it
         // takes seconds and never responds.
-        loader = loader.region(
-            RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
-                .or_else(profile_region(profile))
-                .or_else(Region::from_static(EMULATOR_REGION)),
-        );
+        let chain = match profile {
+            Some(profile) => accounts::region_of(profile),
+            None => RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
+                .or_else(ProfileFileRegionProvider::new()),
+        };
+        loader = loader.region(chain.or_else(Region::from_static(EMULATOR_REGION)));
     }
     let files = profiles::files(|name| std::env::var(name).ok());
     let versions = credentials::versions(&files);
@@ -123,14 +129,6 @@ async fn load(endpoint_url: Option<&str>, profile: Option<&str>) -> SdkConfig {
         return for_endpoint(&config, None);
     }
     config
-}
-
-fn profile_region(profile: Option<&str>) -> ProfileFileRegionProvider {
-    let provider = ProfileFileRegionProvider::builder();
-    match profile {
-        Some(profile) => provider.profile_name(profile).build(),
-        None => provider.build(),
-    }
 }
 
 /// Returns the configuration with this program's attempts and timeouts.

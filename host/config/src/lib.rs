@@ -26,7 +26,7 @@ pub mod value;
 pub use declared::{
     FleetSettings, LogSettings, PluginSettings, ProgramSettings, RouteSettings, TIMEOUT,
 };
-use dispatcher_core::account::Accounts;
+use dispatcher_core::account::{Accounts, AwsAccount};
 use dispatcher_core::backend::{BackendConfig, BackendFacts, QueueDeclaration, SectionValues};
 use dispatcher_core::envelope::S3Pointers;
 use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
@@ -90,6 +90,23 @@ impl Settings {
     pub fn queue_names(&self) -> impl Iterator<Item = &QueueName> {
         let queues = self.routes.iter().flat_map(|route| &route.queues);
         queues.map(|queue| &queue.name)
+    }
+
+    /// Returns the account of a function that a plugin calls: the plugin's own, else the function's.
+    pub fn account_of_function(
+        &self,
+        plugin: &PluginConfig,
+        function: &str,
+    ) -> Option<&AwsAccount> {
+        let of_function = self.stores.accounts.of_function(function);
+        self.account_of(plugin).or(of_function)
+    }
+
+    /// Returns the account of all functions that a plugin calls, if it names one.
+    pub fn account_of(&self, plugin: &PluginConfig) -> Option<&AwsAccount> {
+        self.stores
+            .accounts
+            .named(plugin.settings.account.as_ref()?)
     }
 
     /// Iterates over the limits of a route.
@@ -506,7 +523,7 @@ pub fn places(flags: &Flags) -> (Places, Vec<Problem>) {
     let (file, problems) = load(flags);
     let mut check = check::Check { problems };
     let layers = [&flags.program, &file.program];
-    let mut places = check.places(Layers(&layers), flags, &file);
+    let mut places = check.places(Layers(&layers), &file);
     places.otlp = check.otlp(Layers(&layers), &flags.otel, None);
     (places, check.problems)
 }

@@ -62,12 +62,22 @@ impl AssumedRole {
     }
 }
 
-/// Returns the twelve digits of the account in an ARN.
-fn account_id(arn: &str) -> Option<&str> {
-    arn.starts_with("arn:")
-        .then(|| arn.split(':').nth(4))
-        .flatten()
-        .filter(|id| !id.is_empty())
+/// Returns the twelve digits of the account in an ARN, or in the URL of a queue.
+fn account_id(name: &str) -> Option<&str> {
+    let id = if name.starts_with("arn:") {
+        name.split(':').nth(4)?
+    } else {
+        let (_, rest) = name.split_once("://")?;
+        rest.split('/').nth(1)?
+    };
+    let is_id = id.len() == 12 && id.bytes().all(|byte| byte.is_ascii_digit());
+    is_id.then_some(id)
+}
+
+/// Returns the backend that a name begins with, if it begins with one.
+fn backend(name: &str) -> Option<&str> {
+    let (backend, _) = name.split_once(':')?;
+    (!["arn", "http", "https"].contains(&backend)).then_some(backend)
 }
 
 /// A name in which `*` stands for any characters.
@@ -85,9 +95,16 @@ impl NamePattern {
         Self(name.to_owned())
     }
 
-    /// Whether a name matches.
+    /// Whether a name matches. A pattern without a backend does not match a name with one.
     pub fn matches(&self, name: &str) -> bool {
-        self.0 == name || Wildcard::parse(&self.0).is_some_and(|pattern| pattern.is(name))
+        let is_same_backend = backend(&self.0) == backend(name);
+        let is_match = Wildcard::parse(&self.0).is_some_and(|pattern| pattern.is(name));
+        self.0 == name || (is_same_backend && is_match)
+    }
+
+    /// Whether it matches more than one name.
+    pub fn is_wildcard(&self) -> bool {
+        self.0.contains('*')
     }
 }
 
@@ -108,6 +125,11 @@ impl Accounts {
         self.0.iter().map(|declared| &declared.account)
     }
 
+    /// Returns the account of this name.
+    pub fn named(&self, name: &str) -> Option<&AwsAccount> {
+        self.iter().find(|account| account.name == name)
+    }
+
     /// Returns the account of a queue, by its name in the configuration.
     pub fn of_queue(&self, queue: &str) -> Option<&AwsAccount> {
         self.of(queue, |declared| &declared.queues)
@@ -119,8 +141,8 @@ impl Accounts {
     }
 
     /// Returns the account that has a name itself, else the account with the longest pattern that
-    /// the name matches: it says most about the name. If none matches an ARN, returns the only account whose role is in the ARN's account: a
-    /// redrive policy names queues that no setting does.
+    /// the name matches. Redrive policies name queues that no pattern matches: for an ARN or a URL,
+    /// returns the only account whose role has its twelve digits.
     fn of(
         &self,
         name: &str,
@@ -191,6 +213,15 @@ mod tests {
             ("dynamodb:jobs", Some("again")),
             ("others", None),
             ("arn:aws:sqs:eu-west-1:111111111111:dead", Some("all")),
+            (
+                "https://sqs.eu-west-1.amazonaws.com/111111111111/dead",
+                Some("all"),
+            ),
+            (
+                "https://sqs.eu-west-1.amazonaws.com/444444444444/dead",
+                None,
+            ),
+            ("dynamodb:team-a-jobs", None),
             ("arn:aws:sqs:eu-west-1:333333333333:dead", None),
             ("arn:aws:sqs:eu-west-1:444444444444:dead", None),
         ] {

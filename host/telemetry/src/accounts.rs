@@ -21,8 +21,8 @@ const FAILURES: Metric = Metric::counter(
 );
 
 /// Returns the metrics of the accounts.
-pub(crate) fn families(used: UsedAccounts) -> Vec<MetricFamily> {
-    let used = used();
+pub(crate) fn families(used: Option<UsedAccounts>) -> Vec<MetricFamily> {
+    let used = used.map(|used| used()).unwrap_or_default();
     let unusable = used.iter().map(|(name, figures)| {
         let value = f64::from(u8::from(figures.failure.is_some()));
         MetricSample::new([name.as_str()], MetricValue::Level(value))

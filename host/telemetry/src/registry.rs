@@ -107,7 +107,7 @@ impl Registry {
             self.routes.families(),
             self.limits.families(),
             self.plugins.families(),
-            self.accounts.map(accounts::families).unwrap_or_default(),
+            accounts::families(self.accounts),
             process::families(),
         ];
         families.into_iter().flatten().collect()

@@ -227,7 +227,7 @@ async fn account_that_cannot_be_used_stops_only_its_queues() {
     // An account that fails later is named, and the process stays ready.
     accounts.change_trust(TWO, "nobody");
     running.wait_for_line(|line| {
-        line.contains("account unusable") && line.contains("\"account\":\"two\"")
+        line.contains("account gives no credentials") && line.contains("\"account\":\"two\"")
     });
     let deadline = Instant::now() + dispatcher_tests::PATIENCE;
     while !named(&url).contains(&"account two".to_owned()) {
@@ -249,6 +249,36 @@ async fn account_that_cannot_be_used_stops_only_its_queues() {
 }
 
 #[tokio::test]
+async fn profile_of_an_account_goes_before_the_keys_of_the_process() {
+    let (accounts, service) = (accounts(), service());
+    let file = [
+        "[account.one]\nprofile = \"one\"\nqueues = [\"jobs*\"]\n".to_owned(),
+        format!("[plugin.p]\nforward = \"{}\"\n", service.url()),
+        route("one", "jobs", "plugin = \"p\"\n"),
+        route("own", "own", "plugin = \"p\"\n"),
+    ]
+    .concat();
+    let keys = format!(
+        "[one]\naws_access_key_id = {}\naws_secret_access_key = test\n",
+        ONE.id
+    );
+    let running = program(&["run"], &accounts)
+        .file("credentials", &keys)
+        .file("d.toml", &file)
+        .env("AWS_SHARED_CREDENTIALS_FILE", "credentials");
+    let mut running = running.start();
+    for queue in ["jobs", "own"] {
+        let sent = program(&["send", queue, queue], &accounts)
+            .env("AWS_SHARED_CREDENTIALS_FILE", "credentials")
+            .sharing(running.data())
+            .run();
+        assert_eq!(sent.code, 0, "{}", sent.stderr);
+    }
+    service.wait_for(2);
+    running.stop();
+}
+
+#[tokio::test]
 async fn reload_with_an_account_that_cannot_be_used_changes_nothing() {
     let (accounts, service) = (accounts(), service());
     let plugin = format!("[plugin.p]\nforward = \"{}\"\n", service.url());
@@ -261,7 +291,8 @@ async fn reload_with_an_account_that_cannot_be_used_changes_nothing() {
         ]
         .concat()
     };
-    let mut running = start(&accounts, &one("one"));
+    let strict = format!("[dispatcher]\nready-when = \"every-route\"\n{}", one("one"));
+    let mut running = start(&accounts, &strict);
     let url = admin(&running);
     let reload = |file: &str| {
         std::fs::write(running.data().path().join("d.toml"), file).expect("written");
@@ -269,21 +300,27 @@ async fn reload_with_an_account_that_cannot_be_used_changes_nothing() {
         let body: Value = serde_json::from_str(&answer.body).expect("JSON");
         (answer.status, body)
     };
-    let (status, answer) = reload(&one("wrong"));
+    let (status, answer) = reload(&strict.replace("\"one\"\nqueues", "\"wrong\"\nqueues"));
     assert_eq!(status, 422, "{answer}");
+    // The account of before works, and no other is known.
+    assert_eq!(http::get(&format!("{url}/readyz")).status, 200);
+    assert_eq!(
+        metric(&url, "dispatcher_account_unusable{account=\"one\"}"),
+        "0"
+    );
     let problem = answer["problems"][0].as_str().expect("text");
     let wanted = "queue `jobs`: no usable AWS credentials for GetQueueUrl on queue `jobs`";
     assert!(
         problem.contains(wanted) && problem.contains("account `one`"),
         "{problem}"
     );
-    std::fs::write(running.data().path().join("d.toml"), one("one")).expect("written");
+    std::fs::write(running.data().path().join("d.toml"), &strict).expect("written");
     send(&running, &accounts, "jobs", "before");
     service.wait_for(1);
     // A new account with its route, and another session of the old one.
     let session = "external-id = \"one\"\nsession-name = \"other\"\n";
     let two = url_of(TWO, "jobs");
-    let file = one("one").replace("external-id = \"one\"\n", session)
+    let file = strict.replace("external-id = \"one\"\n", session)
         + &account("two", TWO, "")
         + &route("two", &two, "account = \"two\"\nplugin = \"p\"\n");
     let wanted = json!({

@@ -51,6 +51,8 @@ const TRACE_HEADER: &str = "x-amzn-trace-id";
 pub struct Lambda {
     config: SdkConfig,
     accounts: Accounts,
+    /// The account of all functions, if they have a common one.
+    own: Option<AwsAccount>,
     /// The configuration of each account.
     configs: Arc<BTreeMap<AwsAccount, SdkConfig>>,
     /// The clients of the accounts and regions in which functions were called.
@@ -103,6 +105,7 @@ impl Lambda {
         Self {
             config: config.clone(),
             accounts: Accounts::default(),
+            own: None,
             configs: Arc::default(),
             clients: Arc::default(),
         }
@@ -123,10 +126,22 @@ impl Lambda {
         }
     }
 
+    /// Calls every function in this account, if there is one.
+    #[must_use]
+    pub fn in_account(&self, account: Option<&AwsAccount>) -> Self {
+        Self {
+            own: account.cloned(),
+            ..self.clone()
+        }
+    }
+
     /// Returns the clients for a function: those of its account, and of the region in its ARN or
     /// else of the configured region.
     fn clients(&self, function: &str) -> Arc<RegionClients> {
-        let account = self.accounts.of_function(function);
+        let account = match &self.own {
+            Some(own) => Some(own),
+            None => self.accounts.of_function(function),
+        };
         let of_account = account.and_then(|account| self.configs.get(account));
         let config = of_account.unwrap_or(&self.config);
         let configured = config.region().map(AsRef::as_ref);

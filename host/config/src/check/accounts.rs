@@ -1,14 +1,16 @@
 //! Checks the accounts, and the routes and plugins that name one. Opens nothing.
 
 use super::Check;
+use crate::Route;
 use crate::backends::unnamed;
 use crate::file::File;
-use crate::flags::Flags;
 use crate::name::QueueName;
 use crate::problem::Problem;
-use crate::section::{Layers, Section, WrittenValue};
+use crate::section::{Section, WrittenValue};
 use crate::value;
 use dispatcher_core::account::{Accounts, AssumedRole, AwsAccount, DeclaredAccount, NamePattern};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// The name of sessions if none is set.
 const SESSION: &str = "dispatcher";
@@ -16,7 +18,7 @@ const SESSION: &str = "dispatcher";
 impl Check {
     /// Reads the accounts, in the order of their names. What a route or a plugin with an account
     /// names belongs to it.
-    pub(super) fn accounts(&mut self, flags: &Flags, file: &File) -> Accounts {
+    pub(super) fn accounts(&mut self, file: &File) -> Accounts {
         let sections = file.accounts.iter();
         let mut accounts: Vec<DeclaredAccount> = sections
             .map(|(name, section)| self.account(name, section))
@@ -25,15 +27,9 @@ impl Check {
             let Some(account) = self.account_of(section, &accounts) else {
                 continue;
             };
-            // Flags are for the only route.
-            let both = [&flags.route, section];
-            let (queues, dead) = (
-                Layers(&both).list("queues"),
-                Layers(&both).one("dead-letter"),
-            );
-            let given = queues.unwrap_or_default().iter();
-            let names = given.map(|given| QueueName::split_weight(given.text.trim()).0);
-            let dead = dead.map(|given| given.text.trim());
+            let queues = section.list("queues").unwrap_or_default().iter();
+            let names = queues.map(|given| QueueName::split_weight(given.text.trim()).0);
+            let dead = section.one("dead-letter").map(|given| given.text.trim());
             for name in names.chain(dead) {
                 let account = &mut accounts[account];
                 account
@@ -43,16 +39,48 @@ impl Check {
             }
         }
         for section in file.plugins.values() {
-            let Some(account) = self.account_of(section, &accounts) else {
+            self.account_of(section, &accounts);
+        }
+        self.unique_patterns(&accounts, file);
+        accounts.into_iter().collect()
+    }
+
+    /// Reports names and patterns that two accounts have.
+    fn unique_patterns(&mut self, accounts: &[DeclaredAccount], file: &File) {
+        let mut taken: BTreeMap<(&str, &NamePattern), &str> = BTreeMap::new();
+        for declared in accounts {
+            let queues = declared.queues.iter().map(|pattern| ("queue", pattern));
+            let functions = declared.functions.iter().map(|one| ("function", one));
+            for (what, pattern) in queues.chain(functions) {
+                let name = declared.account.name.as_str();
+                let other = *taken.entry((what, pattern)).or_insert(name);
+                if other != name {
+                    let at = file.accounts.get(name).map_or("[account]", |one| &one.at);
+                    let found = format!("{what} `{pattern}` belongs to account `{other}` already");
+                    let wanted = "each name and pattern in one account";
+                    self.problems.push(Problem::new(at, found, wanted));
+                }
+            }
+        }
+    }
+
+    /// Reports routes whose dead-letter queue is in another account than one of their queues: they
+    /// are opened together.
+    pub(super) fn dead_letters_in_account(&mut self, routes: &[Route], accounts: &Accounts) {
+        for route in routes {
+            let Some(target) = &route.dead_letter else {
                 continue;
             };
-            let function = section.one("function").into_iter();
-            let allowed = section.list("allow-lambda").unwrap_or_default();
-            let names = function.chain(allowed).map(|given| given.text.trim());
-            let functions = &mut accounts[account].functions;
-            functions.extend(names.map(NamePattern::of_name));
+            let own = accounts.of_queue(&target.to_string());
+            let mut queues = route.queues.iter().map(|queue| &queue.name);
+            let other = queues.find(|name| accounts.of_queue(&name.to_string()) != own);
+            if let Some(queue) = other {
+                let found =
+                    format!("dead-letter queue `{target}` in another account than `{queue}`");
+                let wanted = "both in one account, by its `queues` or by `account` in the route";
+                self.problems.push(Problem::new(&route.at, found, wanted));
+            }
         }
-        accounts.into_iter().collect()
     }
 
     fn account(&mut self, name: &str, section: &Section) -> DeclaredAccount {
@@ -64,8 +92,12 @@ impl Check {
                     .push(Problem::new(&given.at, found, "a role as well"));
             }
         }
-        let external_id = self.text(section, "external-id");
-        let session_name = self.text(section, "session-name");
+        let external_id = self.read(section.one("external-id"), |given| {
+            of_characters(given, "an external id", "+=,.@:/-_", &(2..=1_224))
+        });
+        let session_name = self.read(section.one("session-name"), |given| {
+            of_characters(given, "a session name", "+=,.@-_", &(2..=64))
+        });
         DeclaredAccount {
             account: AwsAccount {
                 name: name.to_owned(),
@@ -75,7 +107,9 @@ impl Check {
                     session_name: session_name.unwrap_or_else(|| SESSION.to_owned()),
                 }),
                 profile: self.text(section, "profile"),
-                region: self.text(section, "region"),
+                region: self.read(section.one("region"), |given| {
+                    of_characters(given, "a region", "-", &(1..=63))
+                }),
                 endpoint_url: self.read(section.one("endpoint-url"), value::url),
             },
             queues: self.patterns(section, "queues"),
@@ -122,6 +156,29 @@ fn without_accounts(section: &Section, name: &str) -> Option<Problem> {
 fn without_backend(name: &str) -> &str {
     let rest = name.strip_prefix(unnamed());
     rest.and_then(|rest| rest.strip_prefix(':')).unwrap_or(name)
+}
+
+/// Reads letters, digits and these other characters.
+fn of_characters(
+    given: &WrittenValue,
+    what: &str,
+    others: &str,
+    length: &RangeInclusive<usize>,
+) -> Result<String, Problem> {
+    let text = given.text.trim();
+    let mut characters = text.chars();
+    if length.contains(&text.len())
+        && characters.all(|one| one.is_ascii_alphanumeric() || others.contains(one))
+    {
+        return Ok(text.to_owned());
+    }
+    let (least, most) = (length.start(), length.end());
+    let wanted = format!("{least} to {most} letters, digits and {others}");
+    Err(Problem::new(
+        &given.at,
+        format!("`{text}` is not {what}"),
+        wanted,
+    ))
 }
 
 fn pattern(given: &WrittenValue) -> Result<NamePattern, Problem> {

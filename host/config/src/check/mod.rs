@@ -58,7 +58,7 @@ impl Check {
     }
 
     /// Reads the places of queues and data from flags and the file.
-    pub(super) fn places(&mut self, program: Layers<'_>, flags: &Flags, file: &File) -> Places {
+    pub(super) fn places(&mut self, program: Layers<'_>, file: &File) -> Places {
         let given = self.read(program.one("data"), |given| value::text(given, "a folder"));
         let data = given.map_or_else(default_data, PathBuf::from);
         // The cache of compiled plugins needs an absolute path. If there is no working directory,
@@ -67,7 +67,7 @@ impl Check {
         let problems = self.problems.len();
         let endpoint_url = self.read(program.one("endpoint-url"), value::url);
         let sections = self.sections(program);
-        let accounts = self.accounts(flags, file);
+        let accounts = self.accounts(file);
         // The default that replaces an invalid address is another server.
         let refused = self.problems.len() > problems;
         Places {
@@ -90,11 +90,12 @@ impl Check {
     pub(super) fn settings(&mut self, flags: &Flags, file: &File) -> Settings {
         let both = [&flags.program, &file.program];
         let program = Layers(&both);
-        let places = self.places(program, flags, file);
+        let places = self.places(program, file);
         let own = ProgramSettings::read(program, &mut self.problems);
         let otlp = self.otlp(program, &flags.otel, own.name.as_deref());
         let limits = self.fleet_limits(file);
         let mut routes = self.routes(flags, file, &places.stores);
+        self.dead_letters_in_account(&routes, &places.stores.accounts);
         self.limits_of_routes(&mut routes, &file.routes, &limits, &places.stores);
         Settings {
             stores: places.stores,

@@ -54,7 +54,8 @@ settings! {
     "function" => Setting::new("NAME").flag(Group::Handler);
 
     /// The [account.NAME] of its functions
-    "account" => Setting::new("NAME").default("the process's own credentials");
+    "account" => Setting::new("NAME").default("the account whose patterns match, else the process's own"),
+        account: Option<String> = |given| given.one(|given| value::text(given, "the name of an account"));
 
     /// Whether to wait for the function's response (sync) or only until Lambda has accepted the
     /// event (async), after which a message counts as done

@@ -44,7 +44,7 @@ settings! {
         .flag(Group::Queues).syntax(Syntax::Text);
 
     /// The [account.NAME] of its queues
-    "account" => Setting::new("NAME").default("the process's own credentials");
+    "account" => Setting::new("NAME").default("the account whose patterns match, else the process's own");
 
     /// How long one receive waits for messages, 0 to 20 seconds
     "poll-for" => Setting::new("S").default("20").flag(Group::Queues),

@@ -16,7 +16,9 @@ const PARTITION: &str = "aws";
 const VERSION: &str = "2012-10-17";
 
 /// The process that assumes a role, in a trust policy. The settings do not have it.
-const CALLER: &str = "ACCOUNT-OF-THIS-PROCESS:role/ROLE-OF-THIS-PROCESS";
+const CALLER: &str = "ACCOUNT-OF-THE-PROCESS:role/ROLE-OF-THE-PROCESS";
+/// As above, if a profile assumes the role.
+const PROFILE: &str = "ACCOUNT-OF-THE-PROFILE:role/ROLE-OF-THE-PROFILE";
 
 const ASSUME: &[&str] = &["sts:AssumeRole"];
 const INVOKE: &[&str] = &["lambda:InvokeFunction"];
@@ -113,7 +115,7 @@ pub fn policy(settings: &Settings, keys: &AccountKeys) -> String {
             let of_account = AccountPolicy {
                 role: account.role.as_ref().map(|role| role.arn.as_str()),
                 profile: account.profile.as_deref(),
-                trust: account.role.as_ref().map(trust),
+                trust: account.role.as_ref().map(|role| trust(role, account)),
                 policy: of_account(settings, Some(account), keys),
             };
             (account.name.as_str(), of_account)
@@ -127,9 +129,13 @@ pub fn policy(settings: &Settings, keys: &AccountKeys) -> String {
 }
 
 /// Returns the trust policy of a role: who may assume it.
-fn trust(role: &AssumedRole) -> TrustPolicy {
+fn trust(role: &AssumedRole, account: &AwsAccount) -> TrustPolicy {
     let partition = of_arn(&role.arn).unwrap_or(PARTITION);
-    let principal = format!("arn:{partition}:iam::{CALLER}");
+    let caller = match account.profile {
+        Some(_) => PROFILE,
+        None => CALLER,
+    };
+    let principal = format!("arn:{partition}:iam::{caller}");
     let id = role.external_id.clone();
     let condition = id.map(|id| BTreeMap::from([("sts:ExternalId", id.into())]));
     TrustPolicy {
@@ -144,18 +150,30 @@ fn trust(role: &AssumedRole) -> TrustPolicy {
     }
 }
 
+/// Whether functions belong to an account, or to none.
+fn has_functions(settings: &Settings, account: Option<&AwsAccount>) -> bool {
+    let mut declared = settings.stores.accounts.declared().iter();
+    account.is_none_or(|account| {
+        declared.any(|one| one.account == *account && !one.functions.is_empty())
+    })
+}
+
 /// Returns the policy for what belongs to an account, or to the process itself.
 fn of_account(settings: &Settings, account: Option<&AwsAccount>, keys: &AccountKeys) -> Policy {
     let partition = &*partition(settings);
-    let accounts = &settings.stores.accounts;
     let mut invoke = BTreeSet::new();
     let mut look = BTreeSet::new();
     for route in &settings.routes {
         let allowed = route.plugin.settings.allow_lambda.iter();
-        let own = allowed.filter(|pattern| accounts.of_function(pattern) == account);
+        let own = allowed.filter(|pattern| {
+            let found = settings.account_of_function(&route.plugin, pattern);
+            // The functions of any account may match.
+            let is_open = pattern.contains('*') && route.plugin.settings.account.is_none();
+            found == account || (is_open && has_functions(settings, account))
+        });
         invoke.extend(own.map(|pattern| function_arn(pattern, partition)));
         if let Code::Forward(forward) = &route.plugin.code
-            && accounts.of_function(&forward.function) == account
+            && settings.account_of_function(&route.plugin, &forward.function) == account
         {
             let arn = function_arn(&forward.function, partition);
             // Concurrency is a property of the function, not of its versions.

@@ -294,7 +294,7 @@ fn store_of_the_fleet_needs_its_table_with_and_without_limits() {
 fn each_account_has_its_policy_and_the_trust_of_its_role() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("d.toml");
-    let text = "[account.a]\nrole = 'arn:aws:iam::111122223333:role/r'\nexternal-id = 'x'\n\
+    let text = "[account.a]\nrole = 'arn:aws:iam::111122223333:role/r'\nexternal-id = 'x1'\n\
                 queues = ['team-a-*']\nfunctions = ['f']\n\
                 [account.b]\nprofile = 'p'\n\
                 [plugin.f]\nfunction = 'f'\n\
@@ -338,7 +338,7 @@ fn each_account_has_its_policy_and_the_trust_of_its_role() {
     assert_eq!(a["role"], role);
     let trust = &a["trust"]["Statement"][0];
     assert_eq!(trust["Action"], "sts:AssumeRole");
-    assert_eq!(trust["Condition"]["StringEquals"]["sts:ExternalId"], "x");
+    assert_eq!(trust["Condition"]["StringEquals"]["sts:ExternalId"], "x1");
     let b = &all["accounts"]["b"];
     assert_eq!(
         (&b["profile"], &b["trust"]),

@@ -289,7 +289,8 @@ fn has_other_queue_accounts(old: RouteOf<'_>, new: RouteOf<'_>) -> bool {
     differ(&accounts)
 }
 
-/// Whether a function that both versions of a route call belongs to another account.
+/// Whether a function that both versions of a route call belongs to another account, or one of those
+/// that a pattern permits may.
 fn has_other_function_accounts(old: RouteOf<'_>, new: RouteOf<'_>) -> bool {
     let accounts = [old, new].map(|(settings, route)| {
         let forwards = match &route.plugin.code {
@@ -299,11 +300,21 @@ fn has_other_function_accounts(old: RouteOf<'_>, new: RouteOf<'_>) -> bool {
         let functions = forwards
             .into_iter()
             .chain(&route.plugin.settings.allow_lambda);
-        let accounts = &settings.stores.accounts;
-        let pairs = functions.map(|function| (function, accounts.of_function(function)));
+        let pairs = functions.map(|function| {
+            let account = settings.account_of_function(&route.plugin, function);
+            (function, account)
+        });
         pairs.collect::<BTreeMap<_, _>>()
     });
-    differ(&accounts)
+    let mut permitted = new.1.plugin.settings.allow_lambda.iter();
+    let is_open = new.1.plugin.settings.account.is_none() && permitted.any(|one| one.contains('*'));
+    let declared = [old, new].map(|(settings, _)| {
+        let all = settings.stores.accounts.declared().iter();
+        let with_functions = all.filter(|declared| !declared.functions.is_empty());
+        let pairs = with_functions.map(|declared| (&declared.account, &declared.functions));
+        pairs.collect::<Vec<_>>()
+    });
+    differ(&accounts) || (is_open && declared[0] != declared[1])
 }
 
 /// Whether a name in both maps has different accounts.
@@ -326,7 +337,7 @@ type RouteOf<'a> = (&'a Settings, &'a Route);
 fn replacing(old: RouteOf<'_>, new: RouteOf<'_>, waits: bool) -> Vec<&'static str> {
     let ((_, was), (_, now)) = (old, new);
     let of_route = compare_route(old, new);
-    let of_plugin = compare_plugin(old, new);
+    let of_plugin = compare_plugin(&was.plugin, &now.plugin);
     let both = (&was.plugin.code, &now.plugin.code);
     let by_plugin: &[Reload] = match both {
         _ if waits => &[Reload::Route, Reload::Plugin],
@@ -336,6 +347,9 @@ fn replacing(old: RouteOf<'_>, new: RouteOf<'_>, waits: bool) -> Vec<&'static st
     let route = changed(SettingPart::Route, &of_route, &[Reload::Route]);
     let plugin = changed(SettingPart::Plugin, &of_plugin, by_plugin);
     let mut keys: Vec<&'static str> = route.chain(plugin).map(|setting| setting.key).collect();
+    if has_other_function_accounts(old, new) && !keys.contains(&"account") {
+        keys.push("account");
+    }
     // Its plugin has no room for more attempts.
     if now.settings.concurrency > was.settings.concurrency {
         keys.push("concurrency");
@@ -374,8 +388,7 @@ fn compare_route(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<(&'static str, bool)
     [settings.compare(&now.settings), together].concat()
 }
 
-fn compare_plugin(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<(&'static str, bool)> {
-    let (was, now) = (&old.1.plugin, &new.1.plugin);
+fn compare_plugin(was: &PluginConfig, now: &PluginConfig) -> Vec<(&'static str, bool)> {
     let PluginConfig {
         name: _,
         at: _,
@@ -396,7 +409,6 @@ fn compare_plugin(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<(&'static str, bool
     let reuse = (reuse.as_ref(), now.reuse.as_ref());
     let record = (trials.record.as_ref(), now.trials.record.as_ref());
     let together = vec![
-        ("account", has_other_function_accounts(old, new)),
         ("file", kind || code.source() != now.code.source()),
         (
             "function",

@@ -236,7 +236,7 @@ fn every_setting_that_does_not_apply_at_once_is_compared() {
         ),
         (
             SettingPart::Plugin,
-            compare_plugin((&settings, route), (&settings, route)),
+            compare_plugin(&route.plugin, &route.plugin),
         ),
     ] {
         for setting in declared::all().filter(|setting| setting.part == part) {

@@ -3,7 +3,7 @@
 
 use dispatcher_aws as aws;
 use dispatcher_config::name::QueueName;
-use dispatcher_config::{Route, Settings};
+use dispatcher_config::{Code, Route, Settings};
 use dispatcher_core::account::AwsAccount;
 use dispatcher_core::clock;
 use dispatcher_core::tasks;
@@ -37,15 +37,15 @@ impl LeftOut {
     }
 }
 
-/// Asks the accounts of the settings' queues for credentials, if they are `asked`. Returns those that
-/// give none.
+/// Asks the accounts that routes need, and that `is_asked` chooses, for credentials. Returns those
+/// that give none.
 pub(crate) async fn unusable(
     settings: &Settings,
-    asked: impl Fn(&AwsAccount) -> bool,
+    is_asked: impl Fn(&AwsAccount) -> bool,
 ) -> UnusableAccounts {
-    let queues = settings.routes.iter().flat_map(queues);
-    let all = queues.filter_map(|name| of(settings, name));
-    let accounts: BTreeSet<&AwsAccount> = all.filter(|account| asked(account)).collect();
+    let routes = settings.routes.iter();
+    let all = routes.flat_map(|route| accounts_of(settings, route));
+    let accounts: BTreeSet<&AwsAccount> = all.filter(|account| is_asked(account)).collect();
     let endpoint_url = settings.stores.endpoint_url.as_deref();
     let answers = accounts.into_iter().map(|account| async move {
         let config = aws::account_configuration(endpoint_url, Some(account)).await;
@@ -57,30 +57,24 @@ pub(crate) async fn unusable(
 }
 
 /// Returns settings without the queues of these accounts, and without the routes that are left with
-/// none.
+/// none or whose function or dead-letter queue is in one of them.
 pub(crate) fn without(settings: &Settings, unusable: &UnusableAccounts) -> Settings {
     let mut left = settings.clone();
     for route in &mut left.routes {
-        let dead_letter = route.dead_letter.iter();
-        if dead_letter
-            .clone()
-            .any(|name| needs(settings, name, unusable))
-        {
+        let mut common = common_accounts(settings, route);
+        if common.any(|account| unusable.contains_key(account)) {
             route.queues.clear();
         }
-        let queues = &mut route.queues;
-        queues.retain(|queue| !needs(settings, &queue.name, unusable));
+        route.queues.retain(|queue| {
+            let account = account_of_queue(settings, &queue.name);
+            account.is_none_or(|account| !unusable.contains_key(account))
+        });
     }
     left.routes.retain(|route| !route.queues.is_empty());
     left
 }
 
-/// Whether a queue belongs to one of these accounts.
-fn needs(settings: &Settings, queue: &QueueName, unusable: &UnusableAccounts) -> bool {
-    of(settings, queue).is_some_and(|account| unusable.contains_key(account))
-}
-
-/// Makes the process not ready until these accounts have given credentials.
+/// Makes the process not ready because of these accounts, and no longer because of those of before.
 pub(crate) fn show_left_out(
     readiness: &Readiness,
     before: &UnusableAccounts,
@@ -100,13 +94,18 @@ fn left_out(account: &AwsAccount) -> String {
 
 /// Shows in the readiness which accounts give no credentials, until cancelled.
 pub(crate) async fn watch(readiness: Arc<Readiness>, over: CancellationToken) {
+    let mut named = BTreeSet::<String>::new();
     while !over.is_cancelled() {
-        for (account, figures) in aws::accounts::used() {
-            match figures.failure {
-                Some(reason) => readiness.close_account(&account, &reason),
-                None => readiness.reopen_account(&account),
-            }
+        let used = aws::accounts::used().into_iter();
+        let failures = used.filter_map(|(account, figures)| Some((account, figures.failure?)));
+        let failing: BTreeMap<String, String> = failures.collect();
+        for account in named.iter().filter(|one| !failing.contains_key(*one)) {
+            readiness.reopen_account(account);
         }
+        for (account, reason) in &failing {
+            readiness.close_account(account, reason);
+        }
+        named = failing.into_keys().collect();
         tokio::select! {
             () = over.cancelled() => {}
             () = clock::sleep_until(Some(clock::now() + LOOK)) => {}
@@ -114,13 +113,32 @@ pub(crate) async fn watch(readiness: Arc<Readiness>, over: CancellationToken) {
     }
 }
 
-/// Iterates over the queues of a route and its dead-letter queue.
-fn queues(route: &Route) -> impl Iterator<Item = &QueueName> {
-    let queues = route.queues.iter().map(|queue| &queue.name);
-    queues.chain(&route.dead_letter)
+/// Iterates over the accounts that a route needs.
+fn accounts_of<'a>(
+    settings: &'a Settings,
+    route: &'a Route,
+) -> impl Iterator<Item = &'a AwsAccount> {
+    let queues = route.queues.iter();
+    let of_queues = queues.filter_map(|queue| account_of_queue(settings, &queue.name));
+    of_queues.chain(common_accounts(settings, route))
 }
 
-fn of<'a>(settings: &'a Settings, queue: &QueueName) -> Option<&'a AwsAccount> {
+/// Iterates over the accounts that all queues of a route need: those of its dead-letter queue and of
+/// the function that it forwards to.
+fn common_accounts<'a>(
+    settings: &'a Settings,
+    route: &Route,
+) -> impl Iterator<Item = &'a AwsAccount> + use<'a> {
+    let dead_letter = route.dead_letter.as_ref();
+    let of_dead_letters = dead_letter.and_then(|name| account_of_queue(settings, name));
+    let of_function = match &route.plugin.code {
+        Code::Forward(forward) => settings.account_of_function(&route.plugin, &forward.function),
+        Code::Component(_) | Code::Http(_) | Code::Missing => None,
+    };
+    of_dead_letters.into_iter().chain(of_function)
+}
+
+fn account_of_queue<'a>(settings: &'a Settings, queue: &QueueName) -> Option<&'a AwsAccount> {
     let has_accounts = queue.backend.facts().has_accounts;
     let accounts = &settings.stores.accounts;
     has_accounts.then(|| accounts.of_queue(&queue.to_string()))?

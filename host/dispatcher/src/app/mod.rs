@@ -32,6 +32,7 @@ pub(crate) use traces::export_logs;
 use accounts::LeftOut;
 use build::schedule::Schedules;
 use build::{Backends, Built, RouteBuilder};
+use dispatcher_aws as aws;
 use dispatcher_config::Settings;
 use dispatcher_config::flags::Flags;
 use dispatcher_config::problem::Problem;
@@ -149,7 +150,7 @@ pub async fn run(
     let (replacing, plugins) = replace::start(over);
     doctor::warnings(&settings, &backends, true).await;
     let operations: Arc<OnceLock<Arc<dyn Operations>>> = Arc::default();
-    let limits = shared.keep_limits(&settings, &parts.fleet);
+    let limits = shared.keep_limits(&left_out.wanted, &parts.fleet);
     show_early(&parts.routes, &shared);
     let watched = WatchedRun::new(&settings, &shared);
     let watching = observe::start(watched, plugins.clone(), &access, &operations)
@@ -173,7 +174,7 @@ pub async fn run(
     // The admin address can show the routes now.
     routes.announce(&started);
     let reload = ReloadedParts {
-        started: settings,
+        started: left_out.wanted.clone(),
         left_out,
         flags,
         live,
@@ -340,6 +341,7 @@ async fn make(wanted: Settings, builder: &RouteBuilder) -> Result<StartedParts, 
     let settings = accounts::without(&wanted, &unusable);
     build::declare(&settings.queues, &builder.backends).await;
     let mut run = parts(&settings, builder).await?;
+    aws::accounts::put_in_force(&wanted.stores.accounts);
     if run.parts.fleet.is_none() {
         // Routes that are left out may have the only limits.
         let mut problems = Vec::new();

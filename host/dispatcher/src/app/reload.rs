@@ -3,19 +3,21 @@
 //! nothing changes.
 
 use super::accounts;
-use super::accounts::{LeftOut, RETRY};
+use super::accounts::{LeftOut, RETRY, UnusableAccounts};
 use super::build::{Parts, RouteBuilder};
 use super::live::Live;
 use super::replace::ReloadRequests;
 use super::routes::RouteSet;
 use super::schedule::RunningMovers;
 use super::{build, live, service_manager, stop_plan, warn_of_stop};
+use dispatcher_aws as aws;
 use dispatcher_config as config;
 use dispatcher_config::Settings;
 use dispatcher_config::flags::Flags;
 use dispatcher_config::problem::Problem;
 use dispatcher_config::reload::{Changes, changes};
 use dispatcher_console::access::Access;
+use dispatcher_core::account::AwsAccount;
 use dispatcher_core::clock;
 use dispatcher_core::fleet::limit::Limit;
 use dispatcher_core::tasks;
@@ -143,20 +145,34 @@ impl ReloadedParts {
 
     /// Adds the queues of accounts that were left out and now give credentials.
     async fn retry_accounts(&mut self) {
-        let LeftOut {
-            wanted,
-            unusable: known,
-        } = &self.left_out;
-        let unusable = accounts::unusable(wanted, |account| known.contains_key(account)).await;
-        if unusable.len() == known.len() {
-            accounts::show_left_out(self.routes.readiness(), known, &unusable);
-            self.left_out.unusable = unusable;
-            return;
-        }
-        let wanted = wanted.clone();
-        let changed = self.change(LeftOut { wanted, unusable }, Vec::new());
-        for problem in changed.await.err().unwrap_or_default() {
-            tracing::error!(%problem, "account gives credentials, and its queues are still left out");
+        let (wanted, known) = (self.left_out.wanted.clone(), &self.left_out.unusable);
+        let unusable = accounts::unusable(&wanted, |account| known.contains_key(account)).await;
+        let usable = known
+            .keys()
+            .filter(|account| !unusable.contains_key(*account));
+        let recovered: Vec<AwsAccount> = usable.cloned().collect();
+        accounts::show_left_out(self.routes.readiness(), &UnusableAccounts::new(), &unusable);
+        self.left_out.unusable.extend(unusable);
+        // One by one: the queues of one account do not hinder those of another.
+        for account in recovered {
+            let (wanted, mut unusable) = (wanted.clone(), self.left_out.unusable.clone());
+            unusable.remove(&account);
+            let changed = self.change(LeftOut { wanted, unusable }, Vec::new());
+            let Err(problems) = changed.await else {
+                continue;
+            };
+            for problem in &problems {
+                let account = account.name.as_str();
+                tracing::error!(
+                    account,
+                    %problem,
+                    "account gives credentials, and its queues are still left out"
+                );
+            }
+            let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            let known = &mut self.left_out.unusable;
+            known.insert(account, texts.join("; "));
+            accounts::show_left_out(self.routes.readiness(), &UnusableAccounts::new(), known);
         }
     }
 
@@ -272,6 +288,8 @@ impl ReloadedParts {
         }
         let accounts = &in_force.stores.accounts;
         self.builder.backends.set_accounts(accounts);
+        aws::accounts::put_in_force(accounts);
+        self.live.schedules().forget_opened();
         let built = parts.iter().flat_map(|parts| &parts.routes);
         let names: Vec<_> = built
             .flat_map(|built| &built.route.queues)

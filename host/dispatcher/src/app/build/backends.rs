@@ -341,6 +341,17 @@ impl Backends {
         (keys, errors)
     }
 
+    /// Returns the name and region of a queue's account, if it has one.
+    fn account_of(&self, name: &QueueName) -> Option<String> {
+        let connections = self.connections.read();
+        let account = connections.accounts.of_queue(&name.to_string())?;
+        let region = account.region.as_ref();
+        Some(match region {
+            Some(region) => format!("`{}` in {region}", account.name),
+            None => format!("`{}`", account.name),
+        })
+    }
+
     /// Describes an error of a queue, and names the existing queues.
     pub async fn problem(&self, at: &str, name: &QueueName, error: &QueueError) -> Problem {
         let problem = Problem::new(at, format!("queue `{name}`: {error}"), "");
@@ -358,7 +369,12 @@ impl Backends {
             )),
             None => problem,
         };
+        let account = self.account_of(name);
         match error.kind {
+            ErrorKind::NotFound if let Some(account) = account => Problem {
+                wanted: format!("a queue of account {account}"),
+                ..problem
+            },
             ErrorKind::NotFound => {
                 let known = self.list(name.backend).await.unwrap_or_default();
                 let names: Vec<String> = known.iter().map(ToString::to_string).collect();

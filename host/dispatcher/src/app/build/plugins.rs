@@ -60,7 +60,7 @@ pub struct Loader {
     /// Ends the work that runs beside the messages' own attempts.
     pub(super) over: CancellationToken,
     counters: Arc<Counters>,
-    lambda: OnceCell<Arc<Lambda>>,
+    lambda: OnceCell<Lambda>,
     pub(super) buckets: Buckets,
     /// The instance counts of each route's plugin.
     tallies: Mutex<BTreeMap<String, Arc<Tally>>>,
@@ -231,7 +231,7 @@ impl Loader {
             options.grants.env.0.extend(variables(forward, has_window));
         }
         if !allowed.is_empty() {
-            let invoker = self.lambda().await.clone();
+            let invoker = Arc::new(self.lambda_of(plugin).await);
             options.grants.lambda = Some(Functions {
                 longest,
                 ..grant(invoker, allowed, timeout, self.counters.clone())
@@ -240,13 +240,13 @@ impl Loader {
         options
     }
 
-    async fn lambda(&self) -> &Arc<Lambda> {
-        self.lambda
-            .get_or_init(|| async {
-                files::raise_limit();
-                Arc::new(lambda(&self.settings).await)
-            })
-            .await
+    /// Returns the client for the functions of a plugin.
+    async fn lambda_of(&self, plugin: &PluginSettings) -> Lambda {
+        let shared = self.lambda.get_or_init(|| async {
+            files::raise_limit();
+            lambda(&self.settings).await
+        });
+        shared.await.in_account(self.settings.account_of(plugin))
     }
 
     /// Returns the timeout of the function, or the maximum timeout if it cannot be read.
@@ -262,7 +262,7 @@ impl Loader {
             problems.push(Problem::new(at, error.message, wanted));
             return LONGEST_RUN;
         }
-        let seen = self.lambda().await.look(&forward.function).await;
+        let seen = self.lambda_of(plugin).await.look(&forward.function).await;
         match seen {
             Ok(Function { timeout, .. }) => return timeout,
             Err(CallError { kind, message }) => match kind {
@@ -336,7 +336,8 @@ pub async fn options_by_hand(
     });
     let allowed = plugin.settings.allow_lambda.clone();
     if !allowed.is_empty() {
-        let invoker = Arc::new(lambda(settings).await);
+        let lambda = lambda(settings).await;
+        let invoker = Arc::new(lambda.in_account(settings.account_of(plugin)));
         options.grants.lambda = Some(grant(invoker, allowed, timeout, Arc::default()));
     }
     options

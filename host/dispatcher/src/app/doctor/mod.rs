@@ -143,7 +143,8 @@ pub async fn look(settings: &Settings, measured: &[RouteDurations]) -> Vec<Findi
     let functions = functions(settings);
     if !functions.is_empty() {
         let lambda = lambda(settings).await;
-        for (function, uses) in functions {
+        for ((function, account), uses) in functions {
+            let lambda = lambda.in_account(account);
             let seen = lambda.look(function).await;
             let permitted = lambda.try_permission(function).await;
             findings.extend(of_permission(function, permitted.err()));
@@ -428,12 +429,16 @@ pub async fn warnings(settings: &Settings, backends: &Backends, log: bool) -> Ve
     warnings
 }
 
+/// A function, and the account that its plugin names.
+type NamedFunction<'a> = (&'a str, Option<&'a AwsAccount>);
+
 /// Returns the routes that forward to each function.
-fn functions(settings: &Settings) -> BTreeMap<&str, Vec<(&Route, &Forward)>> {
-    let mut functions = BTreeMap::<&str, Vec<(&Route, &Forward)>>::new();
+fn functions(settings: &Settings) -> BTreeMap<NamedFunction<'_>, Vec<(&Route, &Forward)>> {
+    let mut functions = BTreeMap::<NamedFunction<'_>, Vec<(&Route, &Forward)>>::new();
     for route in &settings.routes {
         if let Code::Forward(forward) = &route.plugin.code {
-            let uses = functions.entry(&forward.function).or_default();
+            let account = settings.account_of(&route.plugin);
+            let uses = functions.entry((&forward.function, account)).or_default();
             uses.push((route, forward));
         }
     }

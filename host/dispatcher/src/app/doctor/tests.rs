@@ -163,7 +163,12 @@ fn good() -> Function {
 fn function(list: &[(&str, &str)], seen: Result<Function, CallError>) -> Vec<(Level, String)> {
     let settings = settings(&[&[("function", "f")], list].concat());
     let all = functions(&settings);
-    let findings = of_function("f", &all["f"], seen, settings.program.shutdown_grace);
+    let findings = of_function(
+        "f",
+        &all[&("f", None)],
+        seen,
+        settings.program.shutdown_grace,
+    );
     let pairs = findings
         .into_iter()
         .map(|finding| (finding.level, finding.message));

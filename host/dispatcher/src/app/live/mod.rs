@@ -214,6 +214,11 @@ impl Live {
         self.table.read().clone()
     }
 
+    /// Returns the schedules.
+    pub(crate) fn schedules(&self) -> &Schedules {
+        &self.schedules
+    }
+
     /// Returns the settings in force.
     pub(crate) fn settings(&self) -> Arc<Settings> {
         self.settings.read().clone()

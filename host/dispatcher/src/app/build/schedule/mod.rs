@@ -92,6 +92,11 @@ impl Schedules {
         self.backends.clone()
     }
 
+    /// Opens queues again when they are next needed, as after a change of their accounts.
+    pub(crate) fn forget_opened(&self) {
+        self.open.lock().clear();
+    }
+
     /// Opens a queue once. A queue that does not answer only delays the callers that wait for it.
     pub async fn queue(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
         let cell = {
