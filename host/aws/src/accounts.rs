@@ -85,8 +85,7 @@ fn reason_of(error: &CredentialsError) -> String {
 /// Loads the configuration of an account: that of the process with the account's profile, region and
 /// endpoint, and with the credentials of its role, which is assumed at the endpoint of the process.
 pub(super) async fn configuration(endpoint_url: Option<&str>, account: &AwsAccount) -> SdkConfig {
-    // Boxed, because it may call this function.
-    let process = Box::pin(super::shared_configuration(endpoint_url)).await;
+    let process = super::shared_configuration(endpoint_url).await;
     let http_client = process.http_client().unwrap_or_else(http::client);
     let mut config = load(endpoint_url, account.profile.as_deref(), http_client).await;
     if let Some(region) = &account.region {

@@ -81,9 +81,10 @@ pub async fn account_configuration(
     };
     loaded
         .get_or_init(|| async {
+            // Boxed, because the SDK's futures are deeply nested.
             match account {
-                Some(account) => accounts::configuration(endpoint_url, account).await,
-                None => configuration(endpoint_url).await,
+                Some(account) => Box::pin(accounts::configuration(endpoint_url, account)).await,
+                None => Box::pin(configuration(endpoint_url)).await,
             }
         })
         .await

@@ -81,8 +81,9 @@ impl Lambda {
             .invoke()
             .function_name(function)
             .invocation_type(InvocationType::DryRun)
-            .send()
-            .await;
+            .send();
+        // Boxed, because the SDK's future is deeply nested.
+        let asked = Box::pin(asked).await;
         asked.map(drop).map_err(|error| call.failed(&error))
     }
 }
