@@ -1,12 +1,11 @@
 //! Several AWS accounts on one MiniStack that checks credentials, trust policies and the end of
 //! sessions as AWS does. Knows no test.
 
+use crate::served::BOTO3;
 use crate::servers::MiniStack;
 use crate::toolchains::python;
 use std::process::Command;
 use std::time::Duration;
-
-const BOTO3: [&str; 1] = ["boto3==1.43.106"];
 
 /// Makes the parts of accounts. The first argument says which.
 const SCRIPT: &str = r#"
@@ -17,20 +16,18 @@ def client(service):
         aws_access_key_id=account, aws_secret_access_key="test")
 def document(*statements):
     return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
-def trust(external_id):
-    statement = {"Effect": "Allow", "Action": "sts:AssumeRole",
+def trust(effect, external_id=None):
+    statement = {"Effect": effect, "Action": "sts:AssumeRole",
         "Principal": {"AWS": "arn:aws:iam::000000000000:root"}}
-    if external_id == "nobody":
-        statement["Effect"] = "Deny"
-    elif external_id:
+    if external_id:
         statement["Condition"] = {"StringEquals": {"sts:ExternalId": external_id}}
     return document(statement)
 if what == "role":
-    client("iam").create_role(RoleName="worker", AssumeRolePolicyDocument=trust(rest[0]))
+    client("iam").create_role(RoleName="worker", AssumeRolePolicyDocument=trust(*rest))
     every = document({"Effect": "Allow", "Action": "*", "Resource": "*"})
     client("iam").put_role_policy(RoleName="worker", PolicyName="all", PolicyDocument=every)
 elif what == "trust":
-    client("iam").update_assume_role_policy(RoleName="worker", PolicyDocument=trust(rest[0]))
+    client("iam").update_assume_role_policy(RoleName="worker", PolicyDocument=trust(*rest))
 elif what == "deny":
     denied = document({"Effect": "Deny", "Action": rest[0], "Resource": "*"})
     client("iam").put_role_policy(RoleName="worker", PolicyName="denied", PolicyDocument=denied)
@@ -61,6 +58,28 @@ pub struct AccountPlace {
     pub region: &'static str,
 }
 
+/// Who may assume a role.
+#[derive(Debug, Clone, Copy)]
+pub enum RoleTrust {
+    /// The process.
+    Process,
+    /// The process, with this external id.
+    ExternalId(&'static str),
+    /// No one.
+    Denied,
+}
+
+impl RoleTrust {
+    /// Returns the arguments for the script.
+    fn words(self) -> Vec<&'static str> {
+        match self {
+            Self::Process => vec!["Allow"],
+            Self::ExternalId(id) => vec!["Allow", id],
+            Self::Denied => vec!["Deny"],
+        }
+    }
+}
+
 impl AccountPlace {
     /// The ARN of its role.
     pub fn role(&self) -> String {
@@ -81,46 +100,38 @@ impl AwsAccounts {
         self.server.url()
     }
 
-    /// Makes the role of an account, which needs this external id; none if it is empty.
-    pub fn add_role(&self, place: AccountPlace, external_id: &str) {
-        self.run("role", place, external_id);
+    /// Makes the role of an account.
+    pub fn add_role(&self, place: AccountPlace, trust: RoleTrust) {
+        self.run("role", place, &trust.words());
     }
 
-    /// Changes the external id that the role of an account needs. `nobody` may assume it if it is
-    /// that.
-    pub fn change_trust(&self, place: AccountPlace, external_id: &str) {
-        self.run("trust", place, external_id);
+    /// Changes who may assume the role of an account.
+    pub fn change_trust(&self, place: AccountPlace, trust: RoleTrust) {
+        self.run("trust", place, &trust.words());
     }
 
     /// Takes the permission for an action from the role of an account.
     pub fn deny(&self, place: AccountPlace, action: &str) {
-        self.run("deny", place, action);
+        self.run("deny", place, &[action]);
     }
 
     /// Makes a queue and its dead-letter queue, NAME-dead.
     pub fn add_queue(&self, place: AccountPlace, name: &str) {
-        self.run("queue", place, name);
+        self.run("queue", place, &[name]);
     }
 
     /// Makes a function that answers with nothing.
     pub fn add_function(&self, place: AccountPlace, name: &str) {
-        self.run("function", place, name);
+        self.run("function", place, &[name]);
     }
 
-    fn run(&self, what: &str, place: AccountPlace, name: &str) {
+    fn run(&self, what: &str, place: AccountPlace, rest: &[&str]) {
         let ran = Command::new(python(&BOTO3))
-            .args([
-                "-c",
-                SCRIPT,
-                &self.url(),
-                what,
-                place.id,
-                place.region,
-                name,
-            ])
+            .args(["-c", SCRIPT, &self.url(), what, place.id, place.region])
+            .args(rest)
             .output()
             .expect("python runs");
         let stderr = String::from_utf8_lossy(&ran.stderr);
-        assert!(ran.status.success(), "{what} {name}: {stderr}");
+        assert!(ran.status.success(), "{what} {rest:?}: {stderr}");
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 /// The SDK that speaks JSON, and the last line of those that speak the Query protocol.
-const BOTO3: [&str; 1] = ["boto3==1.43.106"];
+pub(crate) const BOTO3: [&str; 1] = ["boto3==1.43.106"];
 const OLD_BOTO3: [&str; 1] = ["boto3==1.26.165"];
 const JAVASCRIPT: &str = "@aws-sdk/client-sqs@3.1169.0";
 

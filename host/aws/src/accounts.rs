@@ -15,6 +15,8 @@ use dispatcher_core::account::{AccountFigures, Accounts, AwsAccount};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The time within which an account must give credentials when it is checked: a process that a
@@ -49,21 +51,57 @@ pub fn put_in_force(accounts: &Accounts) {
     *IN_FORCE.lock() = accounts;
 }
 
+/// The clients of each account, and of the process itself.
+#[derive(Debug)]
+pub struct AccountClients<T> {
+    endpoint_url: Option<String>,
+    clients: Mutex<BTreeMap<Option<AwsAccount>, Arc<T>>>,
+}
+
+impl<T> AccountClients<T> {
+    /// Creates no client yet. `endpoint_url` is that of the process.
+    pub fn new(endpoint_url: Option<String>) -> Self {
+        Self {
+            endpoint_url,
+            clients: Mutex::default(),
+        }
+    }
+
+    /// Returns the client of this account, or of the process itself, which `connect` creates when it
+    /// is first needed.
+    pub async fn of(
+        &self,
+        account: Option<&AwsAccount>,
+        connect: impl FnOnce(&SdkConfig) -> T,
+    ) -> Arc<T> {
+        let endpoint_url = self.endpoint_url.as_deref();
+        let config = super::account_configuration(endpoint_url, account).await;
+        let mut clients = self.clients.lock();
+        let client = clients.entry(account.cloned());
+        Arc::clone(client.or_insert_with(|| Arc::new(connect(&config))))
+    }
+}
+
+/// An account gave no credentials.
+#[derive(Debug, thiserror::Error)]
+#[error("account `{account}` gives none: {reason}")]
+pub(super) struct AccountRefusal {
+    account: String,
+    reason: String,
+}
+
 /// Requests the credentials of an account, to see whether there are any.
 ///
 /// # Errors
 /// Returns why there are none.
-pub async fn check(config: &SdkConfig, account: &AwsAccount) -> Result<(), CallError> {
+pub async fn check(config: &SdkConfig) -> Result<(), CallError> {
     let Some(provider) = config.credentials_provider() else {
         return Ok(());
     };
     let asked = tokio::time::timeout(PATIENCE, provider.provide_credentials()).await;
     let message = match asked {
         Ok(Ok(_)) => return Ok(()),
-        Ok(Err(error)) => {
-            let (reason, prefix) = (reason_of(&error), prefix(&account.name));
-            reason.strip_prefix(&prefix).unwrap_or(&reason).to_owned()
-        }
+        Ok(Err(error)) => reason_of(&error),
         Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
     };
     Err(CallError {
@@ -72,14 +110,17 @@ pub async fn check(config: &SdkConfig, account: &AwsAccount) -> Result<(), CallE
     })
 }
 
-/// Returns the words before the reason why an account gives no credentials.
-fn prefix(account: &str) -> String {
-    format!("account `{account}` gives none: ")
+/// Returns the refusal of an account that an error comes from.
+pub(super) fn refusal_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a AccountRefusal> {
+    words::links(error).find_map(|link| link.downcast_ref())
 }
 
 /// Returns the reason why there are no credentials.
 fn reason_of(error: &CredentialsError) -> String {
-    words::without_credentials_prefix(&words::chain(error)).to_owned()
+    match refusal_of(error) {
+        Some(refusal) => refusal.reason.clone(),
+        None => words::without_credentials_prefix(&words::chain(error)).to_owned(),
+    }
 }
 
 /// Loads the configuration of an account: that of the process with the account's profile, region and
@@ -163,7 +204,8 @@ impl WatchedCredentials {
             }
         }
         asked.map_err(|reason| {
-            CredentialsError::provider_error(prefix(&self.account.name) + &reason)
+            let account = account.to_owned();
+            CredentialsError::provider_error(AccountRefusal { account, reason })
         })
     }
 }

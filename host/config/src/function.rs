@@ -2,6 +2,7 @@
 
 use super::problem::Problem;
 use super::section::WrittenValue;
+use dispatcher_core::account::is_account_id;
 
 /// The maximum length of a name or qualifier. Lambda's own limits are 64 for a name and 128 for a
 /// qualifier; Lambda itself enforces them.
@@ -54,7 +55,7 @@ impl<'a> FunctionName<'a> {
             && qualifier.is_none_or(|qualifier| LATEST.contains(&qualifier) || is_word(qualifier))
             && partition.is_none_or(|text| text.starts_with("aws") && text.chars().all(is_small))
             && region.is_none_or(|text| !text.is_empty() && text.chars().all(is_small))
-            && account.is_none_or(is_account);
+            && account.is_none_or(is_account_id);
         legal.then_some(Self {
             partition,
             region,
@@ -75,11 +76,6 @@ fn is_word(text: &str) -> bool {
         && text
             .chars()
             .all(|c: char| c.is_ascii_alphanumeric() || "-_".contains(c))
-}
-
-/// Whether the text is an AWS account number.
-fn is_account(text: &str) -> bool {
-    text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Checks the name of a function and returns it unchanged.

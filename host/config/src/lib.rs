@@ -429,6 +429,14 @@ impl Code {
         }
     }
 
+    /// Returns the Lambda function that it forwards messages to.
+    pub fn function(&self) -> Option<&str> {
+        match self {
+            Self::Forward(forward) => Some(&forward.function),
+            Self::Component(_) | Self::Http(_) | Self::Missing => None,
+        }
+    }
+
     /// Whether it is a built-in component that forwards messages.
     pub fn forwards(&self) -> bool {
         matches!(self, Self::Forward(_) | Self::Http(_))

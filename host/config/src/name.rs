@@ -1,6 +1,7 @@
 //! Parses queue names into the backend and the queue's name there. Opens nothing.
 
 use crate::backends;
+use dispatcher_core::account::{Accounts, AwsAccount};
 use dispatcher_core::backend::Backend;
 use dispatcher_core::keyvalue::is_bucket;
 
@@ -21,6 +22,14 @@ fn dead_letters_of<'a>(backend: &dyn Backend, name: &'a str) -> Option<&'a str> 
 }
 
 impl QueueName {
+    /// Returns the account that calls for the queue are made in, unless it is the process's own.
+    pub fn account_in<'a>(&self, accounts: &'a Accounts) -> Option<&'a AwsAccount> {
+        if !self.backend.facts().has_accounts {
+            return None;
+        }
+        accounts.of_queue(&self.to_string())
+    }
+
     /// Returns the queue whose own dead letters have this name, if the backend keeps them in the
     /// queue.
     pub fn dead_letters_of(&self) -> Option<Self> {

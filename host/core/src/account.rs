@@ -55,11 +55,9 @@ pub struct AssumedRole {
     pub session_name: String,
 }
 
-impl AssumedRole {
-    /// Returns the twelve digits of the role's account, if its ARN has them.
-    fn account_id(&self) -> Option<&str> {
-        account_id(&self.arn)
-    }
+/// Whether a text is the id of an account: twelve digits.
+pub fn is_account_id(text: &str) -> bool {
+    text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Returns the twelve digits of the account in an ARN, or in the URL of a queue.
@@ -70,8 +68,7 @@ fn account_id(name: &str) -> Option<&str> {
         let (_, rest) = name.split_once("://")?;
         rest.split('/').nth(1)?
     };
-    let is_id = id.len() == 12 && id.bytes().all(|byte| byte.is_ascii_digit());
-    is_id.then_some(id)
+    is_account_id(id).then_some(id)
 }
 
 /// Returns the backend that a name begins with, if it begins with one.
@@ -82,35 +79,38 @@ fn backend(name: &str) -> Option<&str> {
 
 /// A name in which `*` stands for any characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NamePattern(String);
+pub struct NamePattern {
+    text: String,
+    /// The text as a wildcard, unless it can only be a name.
+    wildcard: Option<Wildcard>,
+}
 
 impl NamePattern {
     /// Parses a pattern. Returns `None` if two `*` follow each other.
     pub fn parse(text: &str) -> Option<Self> {
-        Wildcard::parse(text).map(|_| Self(text.to_owned()))
+        let pattern = Self::of_name(text);
+        pattern.wildcard.is_some().then_some(pattern)
     }
 
     /// Returns the pattern of a single name.
     pub fn of_name(name: &str) -> Self {
-        Self(name.to_owned())
+        Self {
+            text: name.to_owned(),
+            wildcard: Wildcard::parse(name),
+        }
     }
 
     /// Whether a name matches. A pattern without a backend does not match a name with one.
     pub fn matches(&self, name: &str) -> bool {
-        let is_same_backend = backend(&self.0) == backend(name);
-        let is_match = Wildcard::parse(&self.0).is_some_and(|pattern| pattern.is(name));
-        self.0 == name || (is_same_backend && is_match)
-    }
-
-    /// Whether it matches more than one name.
-    pub fn is_wildcard(&self) -> bool {
-        self.0.contains('*')
+        let wildcard = self.wildcard.as_ref();
+        let is_match = wildcard.is_some_and(|wildcard| wildcard.is(name));
+        self.text == name || (is_match && backend(&self.text) == backend(name))
     }
 }
 
 impl fmt::Display for NamePattern {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
+        out.write_str(&self.text)
     }
 }
 
@@ -151,7 +151,7 @@ impl Accounts {
         let matching = self.0.iter().filter_map(|declared| {
             let own = patterns(declared).iter();
             let matching = own.filter(|pattern| pattern.matches(name));
-            let lengths = matching.map(|pattern| (pattern.0 == name, pattern.0.len()));
+            let lengths = matching.map(|pattern| (pattern.text == name, pattern.text.len()));
             Some((lengths.max()?, &declared.account))
         });
         let longest = matching.max_by_key(|(length, _)| *length);
@@ -159,7 +159,7 @@ impl Accounts {
             let id = account_id(name)?;
             let mut own = self.iter().filter(|account| {
                 let role = account.role.as_ref();
-                role.and_then(AssumedRole::account_id) == Some(id)
+                role.and_then(|role| account_id(&role.arn)) == Some(id)
             });
             match (own.next(), own.next()) {
                 (Some(only), None) => Some(only),

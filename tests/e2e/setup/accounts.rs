@@ -2,12 +2,12 @@
 //! account that cannot be used.
 
 use crate::lambda::scene::admin;
-use dispatcher_tests::aws_accounts::{AccountPlace, AwsAccounts};
+use dispatcher_tests::PATIENCE;
+use dispatcher_tests::aws_accounts::{AccountPlace, AwsAccounts, RoleTrust};
 use dispatcher_tests::child::{Program, RunningProgram};
 use dispatcher_tests::http;
 use dispatcher_tests::service::{JobService, ServiceAnswer, ServiceStep};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const OWN: AccountPlace = AccountPlace {
@@ -29,8 +29,8 @@ const OPERATE: (&str, &str) = ("Authorization", "Bearer operator");
 /// A server with two accounts and the process's own, each with a queue.
 fn accounts() -> AwsAccounts {
     let accounts = AwsAccounts::start(SESSION);
-    accounts.add_role(ONE, "one");
-    accounts.add_role(TWO, "");
+    accounts.add_role(ONE, RoleTrust::ExternalId("one"));
+    accounts.add_role(TWO, RoleTrust::Process);
     for place in [ONE, TWO] {
         accounts.add_queue(place, "jobs");
     }
@@ -73,10 +73,23 @@ fn start(accounts: &AwsAccounts, file: &str) -> RunningProgram {
     running
 }
 
+/// Waits until this holds.
+#[track_caller]
+fn until(holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "it never came to hold");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Sends a message by another process with the same accounts.
 fn send(running: &RunningProgram, accounts: &AwsAccounts, queue: &str, body: &str) {
-    let sent = program(&["send", queue, body], accounts).sharing(running.data());
-    let sent = sent.run();
+    send_by(program(&["send", queue, body], accounts), running);
+}
+
+fn send_by(program: Program, running: &RunningProgram) {
+    let sent = program.sharing(running.data()).run();
     assert_eq!(sent.code, 0, "{}", sent.stderr);
 }
 
@@ -106,7 +119,7 @@ fn metric(url: &str, line: &str) -> String {
 
 #[tokio::test]
 async fn roles_of_two_accounts_serve_queues_and_functions_of_two_regions() {
-    let accounts = Arc::new(accounts());
+    let accounts = accounts();
     for place in [ONE, TWO] {
         accounts.add_function(place, "answer");
     }
@@ -134,11 +147,7 @@ async fn roles_of_two_accounts_serve_queues_and_functions_of_two_regions() {
         sent += 1;
         for queue in ["jobs", &queue] {
             let done = format!("dispatcher_queue_messages_done_total{{queue=\"{queue}\"}}");
-            let deadline = Instant::now() + dispatcher_tests::PATIENCE;
-            while metric(&url, &done) != sent.to_string() {
-                assert!(Instant::now() < deadline, "{sent} of {queue}");
-                std::thread::sleep(Duration::from_millis(50));
-            }
+            until(|| metric(&url, &done) == sent.to_string());
         }
     }
     assert!(sent > 1);
@@ -218,22 +227,18 @@ async fn account_that_cannot_be_used_stops_only_its_queues() {
         checked.stdout
     );
     // Once it may be assumed, its route starts without a restart.
-    accounts.change_trust(ONE, "another");
+    accounts.change_trust(ONE, RoleTrust::ExternalId("another"));
     running
         .wait_for_line(|line| line.contains("\"running\"") && line.contains("\"route\":\"one\""));
     http::wait_for_status(&format!("{url}/readyz"), 200);
     send(&running, &accounts, "jobs", "one");
     service.wait_for(3);
     // An account that fails later is named, and the process stays ready.
-    accounts.change_trust(TWO, "nobody");
+    accounts.change_trust(TWO, RoleTrust::Denied);
     running.wait_for_line(|line| {
         line.contains("account gives no credentials") && line.contains("\"account\":\"two\"")
     });
-    let deadline = Instant::now() + dispatcher_tests::PATIENCE;
-    while !named(&url).contains(&"account two".to_owned()) {
-        assert!(Instant::now() < deadline, "{:?}", named(&url));
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until(|| named(&url).contains(&"account two".to_owned()));
     assert_eq!(http::get(&format!("{url}/readyz")).status, 200);
     assert_ne!(
         metric(&url, "dispatcher_account_failures_total{account=\"two\"}"),
@@ -242,7 +247,7 @@ async fn account_that_cannot_be_used_stops_only_its_queues() {
     send(&running, &accounts, "own", "more");
     service.wait_for(4);
     // Once it works again, its messages are handled.
-    accounts.change_trust(TWO, "");
+    accounts.change_trust(TWO, RoleTrust::Process);
     send(&running, &accounts, &two, "two");
     service.wait_for(5);
     running.stop();
@@ -268,11 +273,9 @@ async fn profile_of_an_account_goes_before_the_keys_of_the_process() {
         .env("AWS_SHARED_CREDENTIALS_FILE", "credentials");
     let mut running = running.start();
     for queue in ["jobs", "own"] {
-        let sent = program(&["send", queue, queue], &accounts)
-            .env("AWS_SHARED_CREDENTIALS_FILE", "credentials")
-            .sharing(running.data())
-            .run();
-        assert_eq!(sent.code, 0, "{}", sent.stderr);
+        let sending = program(&["send", queue, queue], &accounts);
+        let sending = sending.env("AWS_SHARED_CREDENTIALS_FILE", "credentials");
+        send_by(sending, &running);
     }
     service.wait_for(2);
     running.stop();

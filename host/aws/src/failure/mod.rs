@@ -1,7 +1,7 @@
 //! Classifies and formats errors of AWS calls, for every service that responds with an error code.
 //! Makes no calls.
 
-use super::words;
+use super::{accounts, words};
 use crate::http::UnsentError;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::{DispatchFailure, SdkError};
@@ -74,7 +74,7 @@ impl CallName<'_> {
             SdkError::DispatchFailure(_) | SdkError::ConstructionFailure(_)
                 if words::is_about_credentials(&words) =>
             {
-                return self.without_credentials(&words);
+                return self.without_credentials(error, &words);
             }
             _ if words::is_about_region(&words) => return self.refused(NO_REGION),
             SdkError::DispatchFailure(failure) if !failure.is_user() => ErrorKind::Unreachable,
@@ -121,9 +121,9 @@ impl CallName<'_> {
         }
     }
 
-    fn without_credentials(&self, words: &str) -> CallError {
+    fn without_credentials(&self, error: &(dyn Error + 'static), words: &str) -> CallError {
         let words = words::without_credentials_prefix(words);
-        let wanted = if words.starts_with("account `") {
+        let wanted = if accounts::refusal_of(error).is_some() {
             "a role or a profile that this process may use"
         } else {
             "a profile, a role or AWS_ACCESS_KEY_ID"

@@ -1,7 +1,6 @@
 //! Reads a function's configuration, for checks before the first invocation.
 
 use super::Lambda;
-use crate::failure::{About, CallName};
 use aws_sdk_lambda::types::InvocationType;
 use dispatcher_core::error_kind::CallError;
 use std::time::Duration;
@@ -28,11 +27,7 @@ impl Lambda {
     /// concurrency cannot.
     pub async fn look(&self, function: &str) -> Result<Function, CallError> {
         let clients = self.clients(function);
-        let call = CallName {
-            step: "GetFunctionConfiguration",
-            about: About::Function(function),
-            place: &clients.place,
-        };
+        let call = clients.call("GetFunctionConfiguration", function);
         let configuration = clients
             .look
             .get_function_configuration()
@@ -71,11 +66,7 @@ impl Lambda {
     /// Returns an error if it may not, or if that cannot be found out.
     pub async fn try_permission(&self, function: &str) -> Result<(), CallError> {
         let clients = self.clients(function);
-        let call = CallName {
-            step: "Invoke (DryRun)",
-            about: About::Function(function),
-            place: &clients.place,
-        };
+        let call = clients.call("Invoke (DryRun)", function);
         let asked = clients
             .look
             .invoke()

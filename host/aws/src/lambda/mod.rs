@@ -59,8 +59,7 @@ pub struct Lambda {
     clients: Arc<Mutex<BTreeMap<ClientsKey, Arc<RegionClients>>>>,
 }
 
-/// An account, unless it is the process's own, and a region, unless it is the configured
-/// one.
+/// An account, unless it is the process's own, and a region, unless it is the configured one.
 type ClientsKey = (Option<AwsAccount>, Option<String>);
 
 /// The clients for one region.
@@ -83,6 +82,15 @@ impl RegionClients {
             place: crate::place(config, "LAMBDA"),
             region: config.region().map(ToString::to_string),
             endpoint: OnceLock::new(),
+        }
+    }
+
+    /// Returns the name of a call about a function.
+    fn call<'a>(&'a self, step: &'static str, function: &'a str) -> CallName<'a> {
+        CallName {
+            step,
+            about: About::Function(function),
+            place: &self.place,
         }
     }
 }
@@ -193,11 +201,7 @@ impl RegionClients {
         if let SdkError::ServiceError(refused) = error {
             return RefusedInvocation::of(refused.raw()).classify(function);
         }
-        let call = CallName {
-            step: "Invoke",
-            about: About::Function(function),
-            place: &self.place,
-        };
+        let call = self.call("Invoke", function);
         let CallError { kind, message } = call.failed(error);
         match (crate::failure::proves_unsent(error), kind) {
             (false, _) => InvokeError::MayHaveRun(message),

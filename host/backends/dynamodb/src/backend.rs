@@ -7,7 +7,8 @@ use crate::schedule::DynamoDb as Schedules;
 use crate::settings;
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
-use dispatcher_core::account::AwsAccount;
+use dispatcher_aws::accounts::AccountClients;
+use dispatcher_core::account::{Accounts, AwsAccount};
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, BackendFacts, BadValue, DepthCost, Permission, Purpose,
     QueueTerms, ScheduleOf,
@@ -17,7 +18,6 @@ use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::schedule::ScheduleStore;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -119,22 +119,21 @@ impl Backend for DynamoDbBackend {
         let options = settings::options(config)?;
         aws::environment::check()?;
         Ok(Arc::new(DynamoDbClient {
-            config: config.clone(),
+            accounts: config.accounts.clone(),
             options,
-            clients: Mutex::default(),
+            clients: AccountClients::new(config.endpoint_url.clone()),
         }))
     }
 }
 
 struct DynamoDbClient {
-    config: BackendConfig,
+    accounts: Accounts,
     options: Options,
-    /// The clients of each account, and of the process itself.
-    clients: Mutex<BTreeMap<Option<AwsAccount>, Arc<AccountClients>>>,
+    clients: AccountClients<TableClients>,
 }
 
 /// The clients of one account.
-struct AccountClients {
+struct TableClients {
     queues: Dynamo,
     schedules: Schedules,
     sdk: SdkConfig,
@@ -142,25 +141,20 @@ struct AccountClients {
 
 impl DynamoDbClient {
     /// Returns the clients for tables of this account, or of the process itself.
-    async fn of(&self, account: Option<&AwsAccount>) -> Arc<AccountClients> {
-        let endpoint_url = self.config.endpoint_url.as_deref();
-        let sdk = aws::account_configuration(endpoint_url, account).await;
-        let mut all = self.clients.lock();
-        let clients = all.entry(account.cloned()).or_insert_with(|| {
-            Arc::new(AccountClients {
-                queues: Dynamo::connect(&sdk, self.options.clone()),
-                schedules: Schedules::connect(&sdk),
-                sdk,
-            })
+    async fn of(&self, account: Option<&AwsAccount>) -> Arc<TableClients> {
+        let clients = self.clients.of(account, |sdk| TableClients {
+            queues: Dynamo::connect(sdk, self.options.clone()),
+            schedules: Schedules::connect(sdk),
+            sdk: sdk.clone(),
         });
-        Arc::clone(clients)
+        clients.await
     }
 
     fn account_of(&self, table: &str) -> Option<&AwsAccount> {
-        self.config.accounts.of_queue(&format!("dynamodb:{table}"))
+        self.accounts.of_queue(&format!("dynamodb:{table}"))
     }
 
-    async fn of_table(&self, table: &str) -> Arc<AccountClients> {
+    async fn of_table(&self, table: &str) -> Arc<TableClients> {
         self.of(self.account_of(table)).await
     }
 }

@@ -3,15 +3,14 @@
 use crate::iam;
 use crate::queue::{Encryption, Sqs as Queues};
 use dispatcher_aws as aws;
-use dispatcher_core::account::AwsAccount;
+use dispatcher_aws::accounts::AccountClients;
+use dispatcher_core::account::{Accounts, AwsAccount};
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, BackendFacts, DepthCost, Permission, Purpose, QueueKey,
     QueueTerms, ScheduleHome,
 };
 use dispatcher_core::error_kind::CallError;
 use dispatcher_core::queue::{Queue, QueueError};
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Amazon SQS, or a server that speaks its protocol.
@@ -79,32 +78,25 @@ impl Backend for SqsBackend {
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         aws::environment::check()?;
         Ok(Arc::new(SqsClient {
-            config: config.clone(),
-            queues: Mutex::default(),
+            accounts: config.accounts.clone(),
+            clients: AccountClients::new(config.endpoint_url.clone()),
         }))
     }
 }
 
 struct SqsClient {
-    config: BackendConfig,
-    /// The client of each account, and of the process itself.
-    queues: Mutex<BTreeMap<Option<AwsAccount>, Arc<Queues>>>,
+    accounts: Accounts,
+    clients: AccountClients<Queues>,
 }
 
 impl SqsClient {
     /// Returns the client for a queue of this account, or of the process itself.
     async fn of(&self, account: Option<&AwsAccount>) -> Arc<Queues> {
-        let endpoint_url = self.config.endpoint_url.as_deref();
-        let sdk = aws::account_configuration(endpoint_url, account).await;
-        let mut queues = self.queues.lock();
-        let client = queues
-            .entry(account.cloned())
-            .or_insert_with(|| Arc::new(Queues::connect(&sdk)));
-        Arc::clone(client)
+        self.clients.of(account, Queues::connect).await
     }
 
     async fn of_queue(&self, queue: &str) -> Arc<Queues> {
-        self.of(self.config.accounts.of_queue(queue)).await
+        self.of(self.accounts.of_queue(queue)).await
     }
 }
 

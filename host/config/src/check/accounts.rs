@@ -8,7 +8,9 @@ use crate::name::QueueName;
 use crate::problem::Problem;
 use crate::section::{Section, WrittenValue};
 use crate::value;
-use dispatcher_core::account::{Accounts, AssumedRole, AwsAccount, DeclaredAccount, NamePattern};
+use dispatcher_core::account::{
+    Accounts, AssumedRole, AwsAccount, DeclaredAccount, NamePattern, is_account_id,
+};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -71,9 +73,9 @@ impl Check {
             let Some(target) = &route.dead_letter else {
                 continue;
             };
-            let own = accounts.of_queue(&target.to_string());
+            let own = target.account_in(accounts);
             let mut queues = route.queues.iter().map(|queue| &queue.name);
-            let other = queues.find(|name| accounts.of_queue(&name.to_string()) != own);
+            let other = queues.find(|name| name.account_in(accounts) != own);
             if let Some(queue) = other {
                 let found =
                     format!("dead-letter queue `{target}` in another account than `{queue}`");
@@ -200,8 +202,7 @@ fn role(given: &WrittenValue) -> Result<String, Problem> {
         &parts[..],
         ["arn", partition, "iam", "", id, name]
             if partition.starts_with("aws")
-                && id.len() == 12
-                && id.bytes().all(|byte| byte.is_ascii_digit())
+                && is_account_id(id)
                 && name.strip_prefix("role/").is_some_and(|name| !name.is_empty())
     );
     if is_role {

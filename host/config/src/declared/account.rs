@@ -12,7 +12,7 @@ settings! {
     "queues" => Setting::new("PATTERN").shape(Shape::List).default("those of routes with this account");
 
     /// The functions of the account, by name or ARN, with `*` for any characters
-    "functions" => Setting::new("PATTERN").shape(Shape::List).default("those of plugins with this account");
+    "functions" => Setting::new("PATTERN").shape(Shape::List).default("none");
 
     /// The role to assume for them
     "role" => Setting::new("ARN").default("none: the credentials of the profile, or of the process");

@@ -17,7 +17,7 @@ const VERSION: &str = "2012-10-17";
 
 /// The process that assumes a role, in a trust policy. The settings do not have it.
 const CALLER: &str = "ACCOUNT-OF-THE-PROCESS:role/ROLE-OF-THE-PROCESS";
-/// As above, if a profile assumes the role.
+/// The owner of a profile that assumes a role, in a trust policy. The settings do not have it.
 const PROFILE: &str = "ACCOUNT-OF-THE-PROFILE:role/ROLE-OF-THE-PROFILE";
 
 const ASSUME: &[&str] = &["sts:AssumeRole"];
@@ -35,9 +35,9 @@ const USE_KEY: &[&str] = &["kms:Decrypt", "kms:GenerateDataKey"];
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Policy {
+struct Policy<S = Statement> {
     version: &'static str,
-    statement: Vec<Statement>,
+    statement: Vec<S>,
 }
 
 #[derive(Serialize)]
@@ -70,15 +70,8 @@ struct AccountPolicy<'a> {
     profile: Option<&'a str>,
     /// The trust policy of the role.
     #[serde(skip_serializing_if = "Option::is_none")]
-    trust: Option<TrustPolicy>,
+    trust: Option<Policy<TrustStatement>>,
     policy: Policy,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct TrustPolicy {
-    version: &'static str,
-    statement: [TrustStatement; 1],
 }
 
 #[derive(Serialize)]
@@ -129,7 +122,7 @@ pub fn policy(settings: &Settings, keys: &AccountKeys) -> String {
 }
 
 /// Returns the trust policy of a role: who may assume it.
-fn trust(role: &AssumedRole, account: &AwsAccount) -> TrustPolicy {
+fn trust(role: &AssumedRole, account: &AwsAccount) -> Policy<TrustStatement> {
     let partition = of_arn(&role.arn).unwrap_or(PARTITION);
     let caller = match account.profile {
         Some(_) => PROFILE,
@@ -138,9 +131,9 @@ fn trust(role: &AssumedRole, account: &AwsAccount) -> TrustPolicy {
     let principal = format!("arn:{partition}:iam::{caller}");
     let id = role.external_id.clone();
     let condition = id.map(|id| BTreeMap::from([("sts:ExternalId", id.into())]));
-    TrustPolicy {
+    Policy {
         version: VERSION,
-        statement: [TrustStatement {
+        statement: vec![TrustStatement {
             sid: "TrustDispatcher",
             effect: "Allow",
             principal: BTreeMap::from([("AWS", principal)]),
@@ -208,7 +201,7 @@ fn use_queues(
 ) -> Vec<Statement> {
     const TAKING: &[Purpose] = &[Purpose::Receive, Purpose::DeadLetter, Purpose::Redrive];
     let mut uses = uses(settings);
-    uses.retain(|(name, _)| settings.stores.accounts.of_queue(&name.to_string()) == account);
+    uses.retain(|(name, _)| name.account_in(&settings.stores.accounts) == account);
     let mut statements = Vec::new();
     for purposes in [TAKING, &[Purpose::Send]] {
         for backend in backends::all() {
@@ -342,10 +335,7 @@ fn partition(settings: &Settings) -> String {
             .map(|queue| &queue.name)
             .chain(&route.dead_letter)
             .filter_map(|name| name.backend.partition(&name.name));
-        let function = match &route.plugin.code {
-            Code::Forward(forward) => of_arn(&forward.function),
-            Code::Component(_) | Code::Http(_) | Code::Missing => None,
-        };
+        let function = route.plugin.code.function().and_then(of_arn);
         let allowed = route.plugin.settings.allow_lambda.iter();
         queues
             .chain(function.map(str::to_owned))

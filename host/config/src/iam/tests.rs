@@ -3,6 +3,7 @@
 use crate::flags::Flags;
 use crate::iam::{AccountKeys, policy};
 use crate::section::WrittenValue;
+use crate::tests::from_file;
 use dispatcher_core::backend::QueueKey;
 
 fn of(list: &[(&str, &str)]) -> String {
@@ -292,20 +293,14 @@ fn store_of_the_fleet_needs_its_table_with_and_without_limits() {
 
 #[test]
 fn each_account_has_its_policy_and_the_trust_of_its_role() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("d.toml");
     let text = "[account.a]\nrole = 'arn:aws:iam::111122223333:role/r'\nexternal-id = 'x1'\n\
                 queues = ['team-a-*']\nfunctions = ['f']\n\
                 [account.b]\nprofile = 'p'\n\
                 [plugin.f]\nfunction = 'f'\n\
                 [[route]]\nqueues = ['team-a-jobs', 'own']\n\
                 [[route]]\nname = 'b'\naccount = 'b'\nqueues = ['jobs']\ndead-letter = 'dead'\n";
-    std::fs::write(&path, text).expect("written");
-    let mut flags = Flags::default();
-    let given = WrittenValue::new("--config", path.to_string_lossy());
-    flags.take("config", given);
-    let (settings, problems) = crate::settings(&flags);
-    assert_eq!(problems, []);
+    let (settings, problems) = from_file(text, &[]);
+    assert_eq!(problems, [""; 0]);
     let all = policy(&settings, &AccountKeys::new());
     let all: serde_json::Value = serde_json::from_str(&all).expect("JSON");
     let resources = |policy: &serde_json::Value| {

@@ -281,9 +281,7 @@ fn has_other_queue_accounts(old: RouteOf<'_>, new: RouteOf<'_>) -> bool {
         let queues = route.queues.iter().map(|queue| &queue.name);
         let sends = &route.plugin.settings.allow_send;
         let named = queues.chain(&route.dead_letter).chain(sends);
-        let of_aws = named.filter(|name| name.backend.facts().has_accounts);
-        let accounts = &settings.stores.accounts;
-        let pairs = of_aws.map(|name| (name, accounts.of_queue(&name.to_string())));
+        let pairs = named.map(|name| (name, name.account_in(&settings.stores.accounts)));
         pairs.collect::<BTreeMap<_, _>>()
     });
     differ(&accounts)
@@ -293,13 +291,13 @@ fn has_other_queue_accounts(old: RouteOf<'_>, new: RouteOf<'_>) -> bool {
 /// that a pattern permits may.
 fn has_other_function_accounts(old: RouteOf<'_>, new: RouteOf<'_>) -> bool {
     let accounts = [old, new].map(|(settings, route)| {
-        let forwards = match &route.plugin.code {
-            Code::Forward(forward) => Some(&forward.function),
-            Code::Component(_) | Code::Http(_) | Code::Missing => None,
-        };
-        let functions = forwards
-            .into_iter()
-            .chain(&route.plugin.settings.allow_lambda);
+        let permitted = route
+            .plugin
+            .settings
+            .allow_lambda
+            .iter()
+            .map(String::as_str);
+        let functions = permitted.chain(route.plugin.code.function());
         let pairs = functions.map(|function| {
             let account = settings.account_of_function(&route.plugin, function);
             (function, account)

@@ -1,27 +1,6 @@
 //! Accounts in the file.
 
-use crate::flags::Flags;
-use crate::section::WrittenValue;
-use crate::{Settings, settings};
-
-fn read(text: &str, queues: Option<&str>) -> (Settings, Vec<String>) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("d.toml");
-    std::fs::write(&path, text).expect("written");
-    let mut flags = Flags::default();
-    let given = WrittenValue::new("--config", path.to_string_lossy());
-    flags.take("config", given);
-    if let Some(queues) = queues {
-        flags.take("queues", WrittenValue::new("--queues", queues));
-    }
-    let (settings, problems) = settings(&flags);
-    let texts = problems.iter().map(|problem| {
-        let text = problem.to_string();
-        let place = text.find("d.toml:").unwrap_or_default();
-        text[place..].to_owned()
-    });
-    (settings, texts.collect())
-}
+use super::from_file;
 
 const ROUTE: &str = "[plugin.f]\nfunction = 'f'\n[[route]]\n";
 
@@ -31,7 +10,7 @@ fn route_and_plugin_name_their_account() {
                 [account.b]\nprofile = 'p'\nqueues = ['sqs:team-b-*']\n\
                 [plugin.f]\nfunction = 'f'\naccount = 'b'\nallow-lambda = ['g-*']\n\
                 [[route]]\naccount = 'a'\nqueues = ['jobs:3', 'sqs:more:1']\ndead-letter = 'dead'\n";
-    let (settings, problems) = read(text, None);
+    let (settings, problems) = from_file(text, &[]);
     assert_eq!(problems, [""; 0]);
     let accounts = &settings.stores.accounts;
     let of_queue = |name: &str| accounts.of_queue(name).map(|account| account.name.as_str());
@@ -58,7 +37,7 @@ fn route_and_plugin_name_their_account() {
         Some("dispatcher")
     );
     // Arguments of commands are no queues of the route.
-    let (settings, _) = read(text, Some("other"));
+    let (settings, _) = from_file(text, &[("queues", "other")]);
     let accounts = &settings.stores.accounts;
     assert_eq!(accounts.of_queue("other"), None);
     let account = accounts.of_queue("jobs");
@@ -73,7 +52,7 @@ fn name_belongs_to_one_account() {
          {ROUTE}account = 'b'\nqueues = ['jobs']\ndead-letter = 'other'\n\
          [[route]]\nname = 's'\nqueues = ['team-b']\ndead-letter = 'dead'\n"
     );
-    let (_, problems) = read(&text, None);
+    let (_, problems) = from_file(&text, &[]);
     let wanted = "wanted each name and pattern in one account";
     assert_eq!(
         problems,
@@ -96,7 +75,7 @@ fn bad_accounts_are_all_told() {
          {ROUTE}account = 'aa'\nqueues = ['jobs']\n\
          [[route]]\nname = 's'\naccount = 'a'\nqueues = ['redis:jobs']\n"
     );
-    let (_, problems) = read(&text, None);
+    let (_, problems) = from_file(&text, &[]);
     let wanted = [
         "d.toml:9: unknown key `roles`",
         "d.toml:2: `arn:aws:iam::1:role/r` is not the ARN of a role; wanted arn:aws:iam::ACCOUNT:role/NAME",

@@ -29,7 +29,7 @@ fn read(flags: &Flags) -> (Settings, Vec<String>) {
 }
 
 /// The settings of a file with this text, its folder's name taken out of the problems.
-fn from_file(text: &str, list: &[(&str, &str)]) -> (Settings, Vec<String>) {
+pub(crate) fn from_file(text: &str, list: &[(&str, &str)]) -> (Settings, Vec<String>) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("d.toml");
     std::fs::write(&path, text).expect("written");

@@ -66,7 +66,7 @@ fn rests<'l, 't>(
 }
 
 /// A text in which `*` matches any characters.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Wildcard(Vec<String>);
 
 impl Wildcard {

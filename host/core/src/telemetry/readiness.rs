@@ -40,8 +40,8 @@ enum ConcernedPart {
     Route,
     /// A queue of this route.
     Queue(String),
-    /// Queues and functions, each of which has its own condition if it does not work.
-    Account,
+    /// Parts that have their own conditions if they do not work.
+    Others,
 }
 
 /// The versions and queues of a route.
@@ -116,14 +116,34 @@ impl Readiness {
         self.clear(&format!("queue {queue}"));
     }
 
-    /// Records that an account gives no credentials.
-    pub fn close_account(&self, account: &str, reason: &str) {
-        self.insert(format!("account {account}"), reason, ConcernedPart::Account);
+    /// Replaces the conditions of the process whose names begin with `kind` by these parts of that
+    /// kind, each with its reason.
+    pub fn replace(&self, kind: &str, parts: impl IntoIterator<Item = (String, String)>) {
+        self.replace_all(kind, parts, || ConcernedPart::Process);
     }
 
-    /// Records that an account gives credentials again.
-    pub fn reopen_account(&self, account: &str) {
-        self.clear(&format!("account {account}"));
+    /// Does the same with conditions that are only named: what does not work for their sake has a
+    /// condition of its own.
+    pub fn replace_named(&self, kind: &str, parts: impl IntoIterator<Item = (String, String)>) {
+        self.replace_all(kind, parts, || ConcernedPart::Others);
+    }
+
+    fn replace_all(
+        &self,
+        kind: &str,
+        parts: impl IntoIterator<Item = (String, String)>,
+        concerns: fn() -> ConcernedPart,
+    ) {
+        let prefix = format!("{kind} ");
+        let mut conditions = self.lock();
+        conditions
+            .wrong
+            .retain(|name, _| !name.starts_with(&prefix));
+        for (part, reason) in parts {
+            let concerns = concerns();
+            let wrong = WrongCondition { reason, concerns };
+            conditions.wrong.insert(prefix.clone() + &part, wrong);
+        }
     }
 
     /// Whether the process can do its work, or that of some routes.
@@ -230,7 +250,8 @@ mod tests {
             readiness.add_route("b", 1);
             assert!(readiness.is_ready());
             let works = ready_when == ReadyWhen::AnyRoute;
-            readiness.close_account("team-a", "denied");
+            let denied = ("team-a".to_owned(), "denied".to_owned());
+            readiness.replace_named("account", [denied]);
             assert_eq!(readiness.is_ready(), works);
             readiness.close_queue("b", "sqs:b", "denied");
             readiness.close_queue("a", "sqs:a1", "denied");
@@ -242,7 +263,7 @@ mod tests {
             for queue in ["sqs:a1", "sqs:a2"] {
                 readiness.reopen_queue(queue);
             }
-            readiness.reopen_account("team-a");
+            readiness.replace_named("account", []);
             assert!(readiness.is_ready());
         }
     }

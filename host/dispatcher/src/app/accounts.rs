@@ -1,23 +1,17 @@
 //! The accounts of a run: finds those that give no credentials, whose queues are left out until they
-//! do, and shows them in the readiness.
+//! do.
 
 use dispatcher_aws as aws;
-use dispatcher_config::name::QueueName;
-use dispatcher_config::{Code, Route, Settings};
+use dispatcher_config::{Route, Settings};
 use dispatcher_core::account::AwsAccount;
-use dispatcher_core::clock;
 use dispatcher_core::tasks;
 use dispatcher_core::telemetry::readiness::{Readiness, ReadyWhen};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// The interval at which accounts that give no credentials are asked again.
 pub(crate) const RETRY: Duration = Duration::from_secs(15);
-
-/// The interval at which the readiness follows the accounts.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// The accounts that give no credentials, each with the reason.
 pub(crate) type UnusableAccounts = BTreeMap<AwsAccount, String>;
@@ -32,7 +26,7 @@ impl LeftOut {
     /// Creates the readiness of a process that starts with these settings.
     pub(crate) fn readiness(&self, ready_when: ReadyWhen) -> Arc<Readiness> {
         let readiness = Readiness::new(ready_when);
-        show_left_out(&readiness, &UnusableAccounts::new(), &self.unusable);
+        show_left_out(&readiness, &self.unusable);
         Arc::new(readiness)
     }
 }
@@ -49,7 +43,7 @@ pub(crate) async fn unusable(
     let endpoint_url = settings.stores.endpoint_url.as_deref();
     let answers = accounts.into_iter().map(|account| async move {
         let config = aws::account_configuration(endpoint_url, Some(account)).await;
-        let error = aws::accounts::check(&config, account).await.err()?;
+        let error = aws::accounts::check(&config).await.err()?;
         Some((account.clone(), error.message))
     });
     let answers = tasks::all(answers.collect()).await;
@@ -66,7 +60,7 @@ pub(crate) fn without(settings: &Settings, unusable: &UnusableAccounts) -> Setti
             route.queues.clear();
         }
         route.queues.retain(|queue| {
-            let account = account_of_queue(settings, &queue.name);
+            let account = queue.name.account_in(&settings.stores.accounts);
             account.is_none_or(|account| !unusable.contains_key(account))
         });
     }
@@ -74,43 +68,11 @@ pub(crate) fn without(settings: &Settings, unusable: &UnusableAccounts) -> Setti
     left
 }
 
-/// Makes the process not ready because of these accounts, and no longer because of those of before.
-pub(crate) fn show_left_out(
-    readiness: &Readiness,
-    before: &UnusableAccounts,
-    now: &UnusableAccounts,
-) {
-    for account in before.keys().filter(|one| !now.contains_key(*one)) {
-        readiness.clear(&left_out(account));
-    }
-    for (account, reason) in now {
-        readiness.set(left_out(account), reason);
-    }
-}
-
-fn left_out(account: &AwsAccount) -> String {
-    format!("queues of account {}", account.name)
-}
-
-/// Shows in the readiness which accounts give no credentials, until cancelled.
-pub(crate) async fn watch(readiness: Arc<Readiness>, over: CancellationToken) {
-    let mut named = BTreeSet::<String>::new();
-    while !over.is_cancelled() {
-        let used = aws::accounts::used().into_iter();
-        let failures = used.filter_map(|(account, figures)| Some((account, figures.failure?)));
-        let failing: BTreeMap<String, String> = failures.collect();
-        for account in named.iter().filter(|one| !failing.contains_key(*one)) {
-            readiness.reopen_account(account);
-        }
-        for (account, reason) in &failing {
-            readiness.close_account(account, reason);
-        }
-        named = failing.into_keys().collect();
-        tokio::select! {
-            () = over.cancelled() => {}
-            () = clock::sleep_until(Some(clock::now() + LOOK)) => {}
-        }
-    }
+/// Makes the process not ready because of these accounts alone.
+pub(crate) fn show_left_out(readiness: &Readiness, unusable: &UnusableAccounts) {
+    let accounts = unusable.iter();
+    let reasons = accounts.map(|(account, reason)| (account.name.clone(), reason.clone()));
+    readiness.replace("queues of account", reasons);
 }
 
 /// Iterates over the accounts that a route needs.
@@ -119,7 +81,7 @@ fn accounts_of<'a>(
     route: &'a Route,
 ) -> impl Iterator<Item = &'a AwsAccount> {
     let queues = route.queues.iter();
-    let of_queues = queues.filter_map(|queue| account_of_queue(settings, &queue.name));
+    let of_queues = queues.filter_map(|queue| queue.name.account_in(&settings.stores.accounts));
     of_queues.chain(common_accounts(settings, route))
 }
 
@@ -130,16 +92,9 @@ fn common_accounts<'a>(
     route: &Route,
 ) -> impl Iterator<Item = &'a AwsAccount> + use<'a> {
     let dead_letter = route.dead_letter.as_ref();
-    let of_dead_letters = dead_letter.and_then(|name| account_of_queue(settings, name));
-    let of_function = match &route.plugin.code {
-        Code::Forward(forward) => settings.account_of_function(&route.plugin, &forward.function),
-        Code::Component(_) | Code::Http(_) | Code::Missing => None,
-    };
+    let of_dead_letters = dead_letter.and_then(|name| name.account_in(&settings.stores.accounts));
+    let function = route.plugin.code.function();
+    let of_function =
+        function.and_then(|function| settings.account_of_function(&route.plugin, function));
     of_dead_letters.into_iter().chain(of_function)
-}
-
-fn account_of_queue<'a>(settings: &'a Settings, queue: &QueueName) -> Option<&'a AwsAccount> {
-    let has_accounts = queue.backend.facts().has_accounts;
-    let accounts = &settings.stores.accounts;
-    has_accounts.then(|| accounts.of_queue(&queue.to_string()))?
 }

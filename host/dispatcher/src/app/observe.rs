@@ -1,7 +1,7 @@
 //! Starts the monitoring of a run: metrics to CloudWatch or stdout, and the admin address.
 
 use super::replace::ReloadRequests;
-use super::{ProcessContext, accounts, traces};
+use super::{ProcessContext, traces};
 use dispatcher_aws::cloudwatch::CloudWatch;
 use dispatcher_config::name::QueueName;
 use dispatcher_config::otel::OtlpMetrics;
@@ -25,7 +25,6 @@ use dispatcher_telemetry::publish::{
     ExportEnd, ReportSources, ToCloudWatch, publish, resolution_s,
 };
 use dispatcher_telemetry::registry::{PriceList, Registry};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -37,11 +36,10 @@ pub(crate) struct MonitoringTasks {
     publishing: Option<Task<()>>,
     exporting: Option<Task<()>>,
     serving: Option<Task<()>>,
-    files: Task<()>,
-    accounts: Task<()>,
+    parts: Task<()>,
 }
 
-/// The interval of checks for unusable databases.
+/// The interval of checks for unusable databases and accounts.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The run that is monitored.
@@ -62,8 +60,7 @@ pub(crate) async fn start(
         settings, shared, ..
     } = watched;
     let over = CancellationToken::new();
-    let files = tasks::spawn(watch_files(shared.readiness.clone(), over.clone()));
-    let accounts = tasks::spawn(accounts::watch(shared.readiness.clone(), over.clone()));
+    let parts = tasks::spawn(watch_parts(shared.readiness.clone(), over.clone()));
     let serving = match &settings.admin {
         None => None,
         Some(served) => {
@@ -98,8 +95,7 @@ pub(crate) async fn start(
         publishing,
         exporting,
         serving,
-        files,
-        accounts,
+        parts,
     })
 }
 
@@ -156,24 +152,17 @@ fn depth_cost(queue: &str) -> Option<DepthCost> {
     Some(name.backend.facts().depth_cost)
 }
 
-/// Reports unusable databases as reasons for not being ready.
-async fn watch_files(readiness: Arc<Readiness>, over: CancellationToken) {
-    let mut named = BTreeSet::<String>::new();
+/// Shows in the readiness which databases and accounts cannot be used, until cancelled.
+async fn watch_parts(readiness: Arc<Readiness>, over: CancellationToken) {
     while !over.is_cancelled() {
-        let unusable: BTreeMap<_, _> = sqlite::unusable()
-            .into_iter()
-            .map(|(path, why)| (format!("file {}", path.display()), why))
-            .collect();
-        for name in named
-            .iter()
-            .filter(|name: &&String| !unusable.contains_key(*name))
-        {
-            readiness.clear(name);
-        }
-        named = unusable.keys().cloned().collect();
-        for (name, why) in unusable {
-            readiness.set(name, why);
-        }
+        let files = sqlite::unusable().into_iter();
+        readiness.replace(
+            "file",
+            files.map(|(path, why)| (path.display().to_string(), why)),
+        );
+        let accounts = dispatcher_aws::accounts::used().into_iter();
+        let failing = accounts.filter_map(|(account, used)| Some((account, used.failure?)));
+        readiness.replace_named("account", failing);
         tokio::select! {
             () = over.cancelled() => {}
             () = clock::sleep_until(Some(clock::now() + LOOK)) => {}
@@ -254,8 +243,7 @@ impl MonitoringTasks {
             self.publishing,
             self.exporting,
             self.serving,
-            Some(self.files),
-            Some(self.accounts),
+            Some(self.parts),
         ];
         for task in tasks.into_iter().flatten() {
             task.finished().await;

@@ -3,7 +3,7 @@
 //! nothing changes.
 
 use super::accounts;
-use super::accounts::{LeftOut, RETRY, UnusableAccounts};
+use super::accounts::{LeftOut, RETRY};
 use super::build::{Parts, RouteBuilder};
 use super::live::Live;
 use super::replace::ReloadRequests;
@@ -151,8 +151,8 @@ impl ReloadedParts {
             .keys()
             .filter(|account| !unusable.contains_key(*account));
         let recovered: Vec<AwsAccount> = usable.cloned().collect();
-        accounts::show_left_out(self.routes.readiness(), &UnusableAccounts::new(), &unusable);
         self.left_out.unusable.extend(unusable);
+        self.show_left_out();
         // One by one: the queues of one account do not hinder those of another.
         for account in recovered {
             let (wanted, mut unusable) = (wanted.clone(), self.left_out.unusable.clone());
@@ -170,10 +170,14 @@ impl ReloadedParts {
                 );
             }
             let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            let known = &mut self.left_out.unusable;
-            known.insert(account, texts.join("; "));
-            accounts::show_left_out(self.routes.readiness(), &UnusableAccounts::new(), known);
+            let reason = texts.join("; ");
+            self.left_out.unusable.insert(account, reason);
+            self.show_left_out();
         }
+    }
+
+    fn show_left_out(&self) {
+        accounts::show_left_out(self.routes.readiness(), &self.left_out.unusable);
     }
 
     /// Applies settings, without the queues that they leave out, or returns every problem.
@@ -206,9 +210,8 @@ impl ReloadedParts {
             needs_restart: changes.needs_restart.clone(),
         };
         self.apply(changes, parts, in_force, &new.log.level).await;
-        let before = &self.left_out.unusable;
-        accounts::show_left_out(self.routes.readiness(), before, &left_out.unusable);
         self.left_out = left_out;
+        self.show_left_out();
         Ok(reloaded)
     }
 

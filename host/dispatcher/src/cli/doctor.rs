@@ -26,9 +26,10 @@ Examples:
   dispatcher doctor --config dispatcher.toml --iam > policy.json
 
 One line per finding: ok, warn (a risk) or bad (it will not work). Receives no message and runs no
-function: Lambda is only asked whether it may (DryRun). Exits like `check`: with 0 unless something is bad; with --strict, with 1 if there is a
-warning. With --iam the policy is derived from the settings; only SQS is called, to find queues that
-are encrypted with a key of AWS KMS. If that call fails, stderr says so.
+function: Lambda is only asked whether it may (DryRun). Exits like `check`: with 0 unless something
+is bad; with --strict, with 1 if there is a warning. With --iam the policy is derived from the
+settings; only SQS is called, to find queues that are encrypted with a key of AWS KMS. If that call
+fails, stderr says so.
 
 If a process answers at the settings' admin address, the findings about deploys are based on how
 long its attempts take; otherwise on --timeout.

@@ -147,12 +147,14 @@ impl Backends {
             kind: ErrorKind::Invalid,
             message: format!("there is no backend `{name}`"),
         })?;
-        let config = BackendConfig {
-            accounts,
-            ..self.stores.config_of(name)
-        };
-        let connected = client.get_or_try_init(|| backend.connect(&config)).await?;
-        Ok(connected.clone())
+        let connected = client.get_or_try_init(|| async {
+            let config = BackendConfig {
+                accounts,
+                ..self.stores.config_of(name)
+            };
+            backend.connect(&config).await
+        });
+        Ok(connected.await?.clone())
     }
 
     /// Returns the declarations of embedded queues that contradict existing queues. Changes
@@ -344,7 +346,7 @@ impl Backends {
     /// Returns the name and region of a queue's account, if it has one.
     fn account_of(&self, name: &QueueName) -> Option<String> {
         let connections = self.connections.read();
-        let account = connections.accounts.of_queue(&name.to_string())?;
+        let account = name.account_in(&connections.accounts)?;
         let region = account.region.as_ref();
         Some(match region {
             Some(region) => format!("`{}` in {region}", account.name),

@@ -196,7 +196,7 @@ pub async fn keys(settings: &Settings) -> AccountKeys {
         let queues = route.queues.iter().map(|queue| &queue.name);
         let sends = &route.plugin.settings.allow_send;
         for name in queues.chain(&route.dead_letter).chain(sends) {
-            let account = settings.stores.accounts.of_queue(&name.to_string());
+            let account = name.account_in(&settings.stores.accounts);
             by_account.entry(account.cloned()).or_default().insert(name);
         }
     }
@@ -224,7 +224,7 @@ async fn accounts(settings: &Settings) -> Vec<Finding> {
     let looks = settings.stores.accounts.iter().map(|account| async move {
         let about = format!("account {}", account.name);
         let config = aws::account_configuration(endpoint_url, Some(account)).await;
-        let (level, message) = match aws::accounts::check(&config, account).await {
+        let (level, message) = match aws::accounts::check(&config).await {
             Ok(()) => (Level::Ok, of_usable(account)),
             Err(error) => (Level::Bad(Fault::Settings), without_trust(account, &error)),
         };
