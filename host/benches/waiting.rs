@@ -139,6 +139,7 @@ fn load(
                 patience: LONG,
                 longest: None,
                 failed: Arc::new(|| ()),
+                tenant: None,
             }),
             ..Grants::default()
         },

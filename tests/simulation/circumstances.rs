@@ -82,6 +82,8 @@ pub(crate) enum MetCircumstances {
     /// A more urgent message, or one that had waited for too long, started before one that came
     /// earlier and needs the same of the limits.
     FirstOfTheSameNeed,
+    /// Messages of one tenant started together while others of other tenants waited.
+    TenantAlone,
 }
 
 #[cfg(test)]
@@ -93,7 +95,7 @@ mod tests {
     /// So many seeds must be enough to meet everything once.
     const WITHIN: u64 = 4_000;
 
-    const ALL: [MetCircumstances; 47] = [
+    const ALL: [MetCircumstances; 48] = [
         MetCircumstances::LostRequest,
         MetCircumstances::LostAnswer,
         MetCircumstances::LateAnswer,
@@ -141,6 +143,7 @@ mod tests {
         MetCircumstances::UrgentFirst,
         MetCircumstances::HastenedFirst,
         MetCircumstances::FirstOfTheSameNeed,
+        MetCircumstances::TenantAlone,
     ];
 
     #[test]

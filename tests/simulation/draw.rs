@@ -73,6 +73,10 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
             &mut scenario,
             &mut Rng::with_seed(seed ^ 0x07e4_a475_5ba7_e001),
         );
+        functions_of_tenants(
+            &mut scenario,
+            &mut Rng::with_seed(seed ^ 0x07e4_a471_d5a1_0e00),
+        );
         reloads(
             &mut scenario,
             &mut Rng::with_seed(seed ^ 0x04e1_0ad5_ca5c_ade0),
@@ -186,6 +190,7 @@ fn sharing(scenario: &mut Scenario, rng: &mut Rng) {
         max_wait: waits.then(|| (rng.u8(1..6), pick(rng, &[100, 1_000, 10_000]))),
         slow_ms: pick(rng, &[0, 0, 20, 200]),
         by_lists: chance(rng, 800),
+        one_tenant: false,
     });
     shared_sends(scenario, rng);
     scenario.route.prefetch = pick(rng, &[0, 5, 20, 100, 100]);
@@ -201,6 +206,32 @@ fn sharing(scenario: &mut Scenario, rng: &mut Rng) {
         let what = HappeningKind::Weight(process, rng.u16(0..3), pick(rng, &[1, 2, 5, 20]));
         let at = rng.usize(0..=scenario.happenings.len());
         scenario.happenings.insert(at, happening(rng, what));
+    }
+}
+
+/// In one of three scenarios in which tenants share the route, functions are told the tenant. Some of
+/// these have batches.
+fn functions_of_tenants(scenario: &mut Scenario, rng: &mut Rng) {
+    let Some(plan) = &mut scenario.sharing else {
+        return;
+    };
+    if plan.tenants == TenantPlan::Nowhere || !chance(rng, 333) {
+        return;
+    }
+    plan.one_tenant = true;
+    // One without a tenant is dead-lettered.
+    for send in &mut scenario.sends {
+        match plan.tenants {
+            TenantPlan::Group => _ = send.group.get_or_insert(0),
+            TenantPlan::Attribute | TenantPlan::Nowhere => _ = send.tenant.get_or_insert(0),
+        }
+    }
+    if scenario.fleet.is_some() {
+        scenario.route.batch = 1;
+        scenario.route.window_ms = 0;
+    } else if chance(rng, 700) {
+        scenario.route.batch = pick(rng, &[2, 3, 10]);
+        scenario.route.window_ms = pick(rng, &[0, 0, 50, 1_000]);
     }
 }
 

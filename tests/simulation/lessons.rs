@@ -410,6 +410,7 @@ fn urgent_messages_go_first_among_those_that_need_the_same_of_a_limit() {
         max_wait: None,
         slow_ms: 0,
         by_lists: false,
+        one_tenant: false,
     });
     scenario.fleet = Some(FleetPlan {
         limits: vec![LimitPlan {

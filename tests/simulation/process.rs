@@ -550,7 +550,13 @@ fn settings(scenario: &Scenario) -> Route {
             code: Code::Missing,
             trials: dispatcher_config::Trials::default(),
             reuse: None,
-            settings: PluginSettings::default(),
+            settings: PluginSettings {
+                tenant_id: scenario
+                    .sharing
+                    .as_ref()
+                    .is_some_and(|plan| plan.one_tenant),
+                ..PluginSettings::default()
+            },
         },
         settings: RouteSettings {
             batch_size: plan.batch,

@@ -42,6 +42,8 @@ pub(crate) struct SharingPlan {
     pub slow_ms: u64,
     /// Lists with leases deliver by turns. The embedded queue always does, SQS never.
     pub by_lists: bool,
+    /// Functions are told the tenant, so that an attempt has messages of one.
+    pub one_tenant: bool,
 }
 
 /// Where a message names its tenant.

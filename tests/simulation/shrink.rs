@@ -187,6 +187,7 @@ fn sharing_weight(plan: &SharingPlan) -> usize {
     let named = usize::from(plan.tenants != TenantPlan::Nowhere);
     let parts = usize::from(plan.priorities) + usize::from(plan.max_wait.is_some());
     let options = usize::from(plan.by_lists) + usize::from(plan.slow_ms > 0);
+    let options = options + usize::from(plan.one_tenant);
     10 * (1 + named + parts + options + plan.weights.len())
 }
 
@@ -240,6 +241,7 @@ fn sharing_candidates(with: &mut impl FnMut(&dyn Fn(&mut Scenario))) {
     change(&|plan| plan.max_wait = None);
     change(&|plan| plan.slow_ms = 0);
     change(&|plan| plan.by_lists = false);
+    change(&|plan| plan.one_tenant = false);
 }
 
 fn candidates(from: &Scenario) -> Vec<Scenario> {

@@ -142,6 +142,7 @@ fn fault_mix_is_reproducible_and_close_to_the_configured_rates() {
         function: "f".into(),
         event: false,
         trace_header: None,
+        tenant: None,
         records: vec![Record {
             id: n.to_string(),
             body: n.to_string(),

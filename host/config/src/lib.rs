@@ -31,6 +31,7 @@ use dispatcher_core::backend::{BackendConfig, BackendFacts, QueueDeclaration, Se
 use dispatcher_core::envelope::S3Pointers;
 use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
 use dispatcher_core::fleet::limit::Limit;
+use dispatcher_core::message::place::MessageKey;
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::lane::LaneLimits;
 pub use dispatcher_core::settlement::decide::{ShedAction, ShedPolicy, UnmatchedAction};
@@ -262,6 +263,15 @@ pub struct WeightedQueue {
 }
 
 impl Route {
+    /// Returns where messages name the tenant that functions are told, if they are.
+    pub fn tenant_id(&self) -> Option<&MessageKey> {
+        if self.plugin.settings.tenant_id {
+            self.settings.tenant.as_ref()
+        } else {
+            None
+        }
+    }
+
     /// Returns the limits that a reload may change.
     pub fn limits(&self) -> SchedulerLimits {
         SchedulerLimits {

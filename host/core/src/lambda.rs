@@ -1,5 +1,7 @@
 //! The port to Lambda functions: one call, never retried implicitly. Knows no AWS.
 
+use crate::message::Message;
+use crate::message::place::MessageKey;
 use async_trait::async_trait;
 use std::time::Duration;
 
@@ -28,6 +30,8 @@ pub struct Request {
     pub patience: Duration,
     /// The trace header of X-Ray; the function continues this trace.
     pub trace_header: Option<String>,
+    /// The tenant for a function with tenant isolation.
+    pub tenant: Option<String>,
 }
 
 /// An answer of Lambda. The function itself may have failed.
@@ -69,6 +73,31 @@ pub enum InvokeError {
     Permanent(String),
 }
 
+/// Returns the tenant id that a message names for a function with tenant isolation.
+///
+/// # Errors
+/// Returns an error if it names none, or one that Lambda refuses (*Invoke* in its API reference).
+pub fn tenant_of(message: &Message, key: &MessageKey) -> Result<String, String> {
+    let named = key.text(message, message.group.as_deref());
+    let tenant = named.ok_or_else(|| {
+        format!("it names no tenant at `{key}`, and `tenant-id` passes the tenant to the function")
+    })?;
+    // It is sent in a header, which keeps no spaces at its ends.
+    let is_whole = tenant == tenant.trim() && (1..=256).contains(&tenant.len());
+    if is_whole && tenant.chars().all(is_tenant_letter) {
+        Ok(tenant)
+    } else {
+        Err(format!(
+            "the tenant that it names at `{key}` is no tenant id of Lambda: 1 to 256 letters, digits, \
+             spaces within and ._:/=+-@"
+        ))
+    }
+}
+
+fn is_tenant_letter(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "._:/=+-@ ".contains(letter)
+}
+
 /// A client that invokes functions.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
@@ -85,4 +114,35 @@ pub trait Invoke: Send + Sync + 'static {
     /// Makes one call. Never retries: the caller decides by the kind of the error. Returns within
     /// `request.patience`. Dropping the future abandons the call; the function may continue to run.
     async fn invoke(&self, request: Request) -> Result<Response, InvokeError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::samples;
+
+    #[test]
+    fn tenant_id_is_what_lambda_accepts_and_a_header_keeps() {
+        fn of(group: Option<&str>) -> Result<String, String> {
+            let mut message = samples::message("m");
+            message.group = group.map(str::to_owned);
+            tenant_of(&message, &MessageKey::Group)
+        }
+        let longest = "a".repeat(256);
+        for good in ["acme", "a b", "A1._:/=+-@", &longest] {
+            assert_eq!(of(Some(good)), Ok(good.to_owned()));
+        }
+        let long = "a".repeat(257);
+        for bad in [
+            None,
+            Some(""),
+            Some("a,b"),
+            Some("ä"),
+            Some(" "),
+            Some("a "),
+            Some(&*long),
+        ] {
+            assert!(of(bad).is_err(), "{bad:?}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod answers;
 mod faults;
 mod rate;
 pub(crate) mod scene;
+mod tenants;
 mod ways;
 
 use crate::lambda::scene::{forward, queue, queue_with_redrive};

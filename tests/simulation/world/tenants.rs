@@ -50,7 +50,7 @@ struct TenantLine {
     /// How much more than this tenant others have paid, at least; `least` for all that are not named.
     leads: BTreeMap<Tenant, f64>,
     least: f64,
-    /// What it paid for its last message.
+    /// What it paid in the last attempt with its messages.
     price: f64,
     /// It may have paid for messages that did not start because their leases were lost.
     is_unsure: bool,
@@ -58,7 +58,7 @@ struct TenantLine {
 
 impl TenantLine {
     /// It begins to wait. It has paid as much as the tenant whose turn it was and, unless it is new,
-    /// at most its last message more.
+    /// at most its last attempt more.
     fn begin(&mut self) {
         self.leads.clear();
         self.least = -self.price;
@@ -70,6 +70,15 @@ impl TenantLine {
             *lead = (*lead - price).max(-price);
         }
         (self.least, self.price) = (-price, price);
+    }
+
+    /// One of its messages joins the one whose turn it was.
+    fn join(&mut self, price: f64) {
+        for lead in self.leads.values_mut() {
+            *lead -= price;
+        }
+        self.least -= price;
+        self.price += price;
     }
 
     /// A message of another tenant starts. Returns whether that had paid more.
@@ -136,19 +145,31 @@ impl TenantTurns {
         }
     }
 
-    /// A message starts. Returns the tenants whose turn it was, each with the one that starts.
-    fn starts(&mut self, own: LineKey, price: f64, here: &WaitingLines) -> Vec<(Tenant, Tenant)> {
+    /// A message starts, or joins the one whose turn it was. Returns the tenants whose turn it was, each
+    /// with the one that starts.
+    fn starts(
+        &mut self,
+        own: LineKey,
+        price: f64,
+        joins: bool,
+        here: &WaitingLines,
+    ) -> Vec<(Tenant, Tenant)> {
         let others = self.lines.iter_mut().filter(|(key, _)| {
             let is_other = (key.0, key.1) == (own.0, own.1) && key.2 != own.2;
             is_other && here.contains_key(*key)
         });
         let passed = others
             .filter_map(|(key, line)| {
-                let is_passed = line.is_passed_by(own.2, price) && !line.is_unsure;
+                let is_passed = line.is_passed_by(own.2, price) && !line.is_unsure && !joins;
                 is_passed.then_some((key.2, own.2))
             })
             .collect();
-        self.lines.entry(own).or_default().pay(price);
+        let line = self.lines.entry(own).or_default();
+        if joins {
+            line.join(price);
+        } else {
+            line.pay(price);
+        }
         passed
     }
 
@@ -284,12 +305,55 @@ impl World {
             return;
         }
         let waiting = self.waiting_untried(life, starting, now);
+        self.check_one_tenant(starting, &waiting);
         self.note_turns(starting, &waiting, now);
+        let waiting = self.gathered(&waiting, now);
         self.check_urgent(starting, &waiting, now);
         // Where groups are kept in order, a tenant whose groups are busy is passed over.
         if self.scenario.fleet.is_none() && !self.is_ordered(queue) {
             self.check_tenants(life, starting, &waiting, now);
         }
+    }
+
+    /// An attempt has messages of one tenant if its function is told the tenant.
+    fn check_one_tenant(&mut self, starting: &[usize], waiting: &[usize]) {
+        if !self.has_one_tenant() {
+            return;
+        }
+        let tenant = |one: usize| self.tenant_of(self.deliveries[one].message);
+        let own = tenant(starting[0]);
+        if starting.iter().any(|&one| tenant(one) != own) {
+            let why = format!("messages {:?} start together", self.messages_of(starting));
+            return self.fails("tenants-mixed", why);
+        }
+        if starting.len() > 1 && waiting.iter().any(|&one| tenant(one) != own) {
+            self.met.insert(MetCircumstances::TenantAlone);
+        }
+    }
+
+    /// The deliveries of these that need not wait for others of their tenant.
+    fn gathered(&self, waiting: &[usize], now: BootInstant) -> Vec<usize> {
+        if !self.has_one_tenant() {
+            return waiting.to_vec();
+        }
+        let window = Duration::from_millis(self.scenario.route.window_ms);
+        let tenant = |one: usize| self.tenant_of(self.deliveries[one].message);
+        let waits_no_longer = |one: &&usize| {
+            let came = self.deliveries[**one].reached;
+            let own = waiting
+                .iter()
+                .filter(|&&other| tenant(other) == tenant(**one));
+            let is_full = own.count() >= self.scenario.route.batch;
+            is_full || came.is_some_and(|at| at + window <= now)
+        };
+        waiting.iter().filter(waits_no_longer).copied().collect()
+    }
+
+    /// Whether attempts have messages of one tenant only. The messages after the first one then join
+    /// it, whosever turn it is.
+    fn has_one_tenant(&self) -> bool {
+        let sharing = self.scenario.sharing.as_ref();
+        sharing.is_some_and(|plan| plan.one_tenant)
     }
 
     /// Whether a delivery goes before another, whatever their tenants: what has waited for too long,
@@ -314,8 +378,14 @@ impl World {
         let pairs = waiting
             .iter()
             .flat_map(|one| starting.iter().map(|other| (*one, *other)));
+        let joins = |one: usize, other: usize| {
+            let is_other = self.line_of(one).2 != self.line_of(other).2;
+            self.has_one_tenant() && other != starting[0] && is_other
+        };
         let passed = pairs.into_iter().find(|(one, other)| {
-            self.keeps_turns(*one, *other) && self.goes_before(*one, *other, now)
+            self.keeps_turns(*one, *other)
+                && self.goes_before(*one, *other, now)
+                && !joins(*one, *other)
         });
         let Some((one, other)) = passed else {
             return;
@@ -374,12 +444,14 @@ impl World {
         }
         // What has waited for too long costs its tenant nothing.
         let starts = starting.iter().filter(|&&one| !self.is_hastened(one, now));
-        let starts: Vec<LineKey> = starts.map(|&one| self.line_of(one)).collect();
+        let joins = |one: usize| self.has_one_tenant() && one != starting[0];
+        let starts: Vec<(LineKey, bool)> =
+            starts.map(|&one| (self.line_of(one), joins(one))).collect();
         let turns = &mut self.lives[life].turns;
         turns.begin(queue, starting, &here, &unsure);
         let passed: Vec<(Tenant, Tenant)> = starts
             .iter()
-            .flat_map(|own| turns.starts(*own, rules.price(own.2), &here))
+            .flat_map(|(own, joins)| turns.starts(*own, rules.price(own.2), *joins, &here))
             .collect();
         turns.wait(queue, here);
         for (tenant, other) in passed {

@@ -19,6 +19,8 @@ pub(super) struct Request {
     pub tail: bool,
     /// The trace that it continues.
     pub trace_header: Option<String>,
+    /// The tenant that it is for.
+    pub tenant: Option<String>,
 }
 
 impl Request {
@@ -180,6 +182,7 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(usize, Request, usize)>> {
         body: Vec::new(),
         event: header("x-amz-invocation-type") == Some("Event"),
         trace_header: header("x-amzn-trace-id").map(str::to_owned),
+        tenant: header("x-amz-tenant-id").map(str::to_owned),
         tail: header("x-amz-log-type") == Some("Tail"),
     };
     Ok(Some((head, request, length.unwrap_or(0))))

@@ -119,6 +119,12 @@ impl FaultyLambda {
         self.shared.update(|state| state.timeout = seconds);
     }
 
+    /// Whether its functions isolate tenants, as their configuration says.
+    pub fn set_isolates_tenants(&self, isolates: bool) {
+        self.shared
+            .update(|state| state.isolates_tenants = isolates);
+    }
+
     /// Lets all continue that `LambdaStep::Hold` holds now.
     pub fn release(&self) {
         self.shared.releases.send_modify(|count| *count += 1);
@@ -208,14 +214,14 @@ async fn talk(mut connection: LambdaConnection, shared: &SharedScript) -> io::Re
 /// What is answered to questions about a function.
 fn about(request: &Request, shared: &SharedScript) -> Response {
     let function = request.function();
-    let (missing, timeout) = shared.update(|state| {
+    let (missing, timeout, isolates_tenants) = shared.update(|state| {
         state.questions += 1;
-        (state.missing, state.timeout)
+        (state.missing, state.timeout, state.isolates_tenants)
     });
     if missing {
         return missing_function(&function);
     }
-    let configuration = json!({
+    let mut configuration = json!({
         "FunctionName": function,
         "FunctionArn": arn(&function),
         "Runtime": "provided.al2023",
@@ -226,6 +232,9 @@ fn about(request: &Request, shared: &SharedScript) -> Response {
         "LastUpdateStatus": "Successful",
         "PackageType": "Zip",
     });
+    if isolates_tenants {
+        configuration["TenancyConfig"] = json!({"TenantIsolationMode": "PER_TENANT"});
+    }
     let body = match request.path.rsplit('/').next() {
         Some("configuration") => configuration,
         Some("concurrency") => json!({}),
@@ -267,6 +276,20 @@ async fn invoke(
         let too_large = Response::error(413, "RequestTooLargeException", &body);
         shared.update(|state| state.refused += 1);
         connection.respond(&too_large).await?;
+        return Ok(true);
+    }
+    let isolates_tenants = shared.lock().isolates_tenants;
+    if isolates_tenants != request.tenant.is_some() {
+        let message = if isolates_tenants {
+            "The invoked function is enabled with tenancy configuration. Add a valid tenant ID in your \
+             request and try again."
+        } else {
+            "The invoked function is not enabled with tenancy configuration."
+        };
+        let body = json!({"Type": "User", "message": message});
+        let refused = Response::error(400, "InvalidParameterValueException", &body);
+        shared.update(|state| state.refused += 1);
+        connection.respond(&refused).await?;
         return Ok(true);
     }
     // The subscription is before the invocation can be seen, so that no release is missed.

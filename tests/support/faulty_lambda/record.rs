@@ -63,6 +63,7 @@ pub struct InvocationRecords {
     pub largest_event: usize,
     pub(super) missing: bool,
     pub(super) timeout: u64,
+    pub(super) isolates_tenants: bool,
 }
 
 impl InvocationRecords {
@@ -81,6 +82,7 @@ impl InvocationRecords {
             largest_event: 0,
             missing: false,
             timeout: 3,
+            isolates_tenants: false,
         }
     }
 
@@ -111,6 +113,7 @@ impl InvocationRecords {
             function,
             event: request.event,
             trace_header: request.trace_header.clone(),
+            tenant: request.tenant.clone(),
             records: records.iter().map(|record| self.record(record)).collect(),
         }
     }

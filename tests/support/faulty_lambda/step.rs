@@ -18,6 +18,8 @@ pub struct Invocation {
     pub event: bool,
     /// The trace that it continues.
     pub trace_header: Option<String>,
+    /// The tenant that it is for.
+    pub tenant: Option<String>,
     /// The event's records; none if it is no event of a queue.
     pub records: Vec<Record>,
 }

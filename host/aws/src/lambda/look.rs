@@ -17,6 +17,8 @@ pub struct Function {
     /// The reserved concurrency. `None` also if the caller may not read it
     /// (`lambda:GetFunctionConcurrency`).
     pub reserved_concurrency: Option<u32>,
+    /// Whether each invocation must name a tenant, because no environment serves two.
+    pub isolates_tenants: bool,
 }
 
 impl Lambda {
@@ -57,14 +59,16 @@ impl Lambda {
                 .state_reason
                 .filter(|reason| !reason.is_empty()),
             reserved_concurrency,
+            isolates_tenants: configuration.tenancy_config.is_some(),
         })
     }
 
-    /// Asks Lambda whether a function may be invoked. The function does not run.
+    /// Asks Lambda whether a function may be invoked, for some tenant if `has_tenant`. The function does
+    /// not run.
     ///
     /// # Errors
     /// Returns an error if it may not, or if that cannot be found out.
-    pub async fn try_permission(&self, function: &str) -> Result<(), CallError> {
+    pub async fn try_permission(&self, function: &str, has_tenant: bool) -> Result<(), CallError> {
         let clients = self.clients(function);
         let call = clients.call("Invoke (DryRun)", function);
         let asked = clients
@@ -72,6 +76,7 @@ impl Lambda {
             .invoke()
             .function_name(function)
             .invocation_type(InvocationType::DryRun)
+            .set_tenant_id(has_tenant.then(|| "doctor".to_owned()))
             .send();
         // Boxed, because the SDK's future is deeply nested.
         let asked = Box::pin(asked).await;

@@ -178,6 +178,7 @@ impl RegionClients {
                 Invocation::RequestResponse => InvocationType::RequestResponse,
                 Invocation::Event => InvocationType::Event,
             })
+            .set_tenant_id(request.tenant)
             .set_log_type((request.log_tail && waits).then_some(LogType::Tail))
             .payload(Blob::new(request.payload))
             .customize()

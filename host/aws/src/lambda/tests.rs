@@ -20,6 +20,7 @@ fn request() -> Request {
         log_tail: false,
         patience: PATIENCE,
         trace_header: None,
+        tenant: None,
     }
 }
 
@@ -414,7 +415,8 @@ async fn connection_of_a_function_that_runs_long_is_kept_alive() {
 
 #[tokio::test]
 async fn lookup_reads_timeout_state_and_reserved_concurrency() {
-    let settings = r#"{"Timeout":90,"State":"Active"}"#;
+    let settings =
+        r#"{"Timeout":90,"State":"Active","TenancyConfig":{"TenantIsolationMode":"PER_TENANT"}}"#;
     let reserved = r#"{"ReservedConcurrentExecutions":5}"#;
     let server =
         TestServer::start(vec![answer(200, "", settings), answer(200, "", reserved)]).await;
@@ -424,6 +426,7 @@ async fn lookup_reads_timeout_state_and_reserved_concurrency() {
         state: "Active".into(),
         state_reason: None,
         reserved_concurrency: Some(5),
+        isolates_tenants: true,
     };
     assert_eq!(lambda.look("orders:live").await, Ok(wanted));
     let requests = server.requests();
@@ -440,19 +443,23 @@ async fn permission_is_asked_for_without_running_the_function() {
     );
     let server = TestServer::start(vec![answer(204, "", ""), denied]).await;
     let lambda = Lambda::connect(&configuration(server.address()));
-    assert_eq!(lambda.try_permission("orders").await, Ok(()));
-    let refused = lambda.try_permission("orders").await.expect_err("denied");
+    assert_eq!(lambda.try_permission("orders", true).await, Ok(()));
+    let refused = lambda.try_permission("orders", false).await;
+    let refused = refused.expect_err("denied");
     assert_eq!(refused.kind, ErrorKind::AccessDenied);
     assert!(
         refused.message.contains("lambda:InvokeFunction"),
         "{refused}"
     );
-    for request in server.requests() {
-        let request = request.to_ascii_lowercase();
+    let requests = server.requests().into_iter();
+    let requests: Vec<String> = requests.map(|one| one.to_ascii_lowercase()).collect();
+    for (request, has_tenant) in requests.iter().zip([true, false]) {
         assert!(
             request.contains("x-amz-invocation-type: dryrun"),
             "{request}"
         );
+        let tenant = request.contains("x-amz-tenant-id: doctor");
+        assert_eq!(tenant, has_tenant, "{request}");
     }
 }
 

@@ -97,6 +97,7 @@ impl Check {
         let mut routes = self.routes(flags, file, &places.stores);
         self.dead_letters_in_account(&routes, &places.stores.accounts);
         self.limits_of_routes(&mut routes, &file.routes, &limits, &places.stores);
+        self.batches_of_tenants(&routes);
         Settings {
             stores: places.stores,
             log: places.log,
@@ -146,6 +147,7 @@ impl Check {
         };
         self.unique_names(&mut routes, &file.routes);
         self.disjoint_queues(&routes);
+        self.tenant_ids(&routes);
         routes
     }
 
@@ -259,6 +261,40 @@ impl Check {
                     route.name = format!("{plain}-{copy}");
                 }
                 taken.insert(route.name.clone(), route.at.clone());
+            }
+        }
+    }
+
+    /// Refuses `tenant-id` in plugins of routes whose messages have no tenants, and where no function
+    /// could be told.
+    fn tenant_ids(&mut self, routes: &[Route]) {
+        for route in routes.iter().filter(|one| one.plugin.settings.tenant_id) {
+            let plugin = &route.plugin;
+            if route.settings.tenant.is_none() {
+                let found = format!("`tenant-id`, and route `{}` has no `tenant`", route.name);
+                let wanted = "the place where its messages name their tenant";
+                self.problems.push(Problem::new(&plugin.at, found, wanted));
+            }
+            let calls_functions =
+                plugin.code.function().is_some() || !plugin.settings.allow_lambda.is_empty();
+            if !calls_functions {
+                let found = "`tenant-id`, but the plugin invokes no function";
+                let wanted = "`function`, or `allow-lambda`";
+                let problem = Problem::new(&plugin.at, found, wanted);
+                if !self.problems.contains(&problem) {
+                    self.problems.push(problem);
+                }
+            }
+        }
+    }
+
+    /// Refuses batches of one tenant where limits of the fleet hold: messages get permits one by one.
+    fn batches_of_tenants(&mut self, routes: &[Route]) {
+        for route in routes.iter().filter(|route| route.tenant_id().is_some()) {
+            if !route.limits.is_empty() && route.settings.batch_size > 1 {
+                let found = "`batch-size` with `tenant-id` and `limits`";
+                let wanted = "one message at a time, or no `limits`";
+                self.problems.push(Problem::new(&route.at, found, wanted));
             }
         }
     }

@@ -64,6 +64,11 @@ settings! {
     /// Respect the batchItemFailures in the function's response
     "partial-failures" => Setting::new("true|false").shape(Shape::Switch).flag(Group::Handler);
 
+    /// Pass the tenant of the messages to functions, as TenantId; a batch then has messages of one
+    /// tenant. Functions with tenant isolation need it
+    "tenant-id" => Setting::new("true|false").shape(Shape::Switch).default("false").flag(Group::Handler),
+        tenant_id: bool = |given| given.one(value::switch).unwrap_or_default();
+
     /// The HTTP service that each message or batch is posted to, as in http://127.0.0.1:8080/jobs;
     /// the response's status is its outcome
     "forward" => Setting::new("URL").flag(Group::Handler);

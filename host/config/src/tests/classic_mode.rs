@@ -106,6 +106,42 @@ fn file_can_configure_everything() {
 }
 
 #[test]
+fn functions_are_told_tenants_only_where_there_are_any() {
+    for (list, wanted) in [
+        (
+            &[FUNCTION, ("tenant-id", "true")][..],
+            "--function: `tenant-id`, and route `my-function` has no `tenant`; wanted the place",
+        ),
+        (
+            &[
+                ("plugin", "p.wasm"),
+                ("tenant", "customer"),
+                ("prefetch", "9"),
+                ("tenant-id", "true"),
+            ],
+            "--plugin: `tenant-id`, but the plugin invokes no function",
+        ),
+    ] {
+        let (_, problems) = from_flags(list);
+        assert_eq!(problems.len(), 1, "{list:?}: {problems:#?}");
+        assert!(problems[0].starts_with(wanted), "{problems:#?}");
+    }
+}
+
+#[test]
+fn batches_of_one_tenant_have_no_limits_of_the_fleet() {
+    let text = "[limit.api]\nconcurrency = 2\n[plugin.f]\nfunction = \"f\"\ntenant-id = true\n\
+                [[route]]\nplugin = \"f\"\nqueues = [\"a\"]\ntenant = \"group\"\nprefetch = 9\n\
+                batch-size = 5\nlimits = [\"api\"]\n";
+    let (_, problems) = from_file(text, &[]);
+    assert_eq!(problems.len(), 1, "{problems:#?}");
+    assert!(
+        problems[0].contains("`batch-size` with `tenant-id` and `limits`"),
+        "{problems:#?}"
+    );
+}
+
+#[test]
 fn conflicting_settings_are_reported() {
     for (list, wanted) in [
         (

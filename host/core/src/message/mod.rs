@@ -68,13 +68,16 @@ pub enum ContentError {
         /// The object's key.
         key: String,
     },
+    /// It names no tenant that its function can be told.
+    #[error("{0}")]
+    NoTenant(String),
 }
 
 impl ContentError {
     /// Returns the kind for labels.
     pub fn kind(&self) -> ReasonKind {
         match self {
-            Self::Unreadable(_) | Self::InS3 { .. } => ReasonKind::Unreadable,
+            Self::Unreadable(_) | Self::InS3 { .. } | Self::NoTenant(_) => ReasonKind::Unreadable,
             Self::TooLarge { .. } => ReasonKind::TooLarge,
         }
     }

@@ -71,6 +71,8 @@ pub struct SharingPlaces {
     pub longest_waits: [Option<Duration>; PRIORITIES],
     /// Whether messages name them inside an envelope, where no queue looks.
     pub is_wrapped: bool,
+    /// Whether an attempt has messages of one tenant only.
+    pub one_tenant: bool,
 }
 
 impl SharingPlaces {
@@ -90,6 +92,7 @@ impl SharingPlaces {
             },
             longest_waits: self.longest_waits,
             weights,
+            one_tenant: self.one_tenant,
             ..SharingRules::default()
         }
     }
@@ -136,6 +139,8 @@ pub struct SharingRules {
     /// The tenants of which the queue should deliver nothing for now, because enough of their
     /// messages wait here for a limit.
     pub parked: BTreeSet<String>,
+    /// Whether an attempt has messages of one tenant only.
+    pub one_tenant: bool,
 }
 
 impl SharingRules {

@@ -268,7 +268,7 @@ impl<J: WaitingJob> Lane<J> {
         let jobs = if self.limited.is_some() {
             self.take_permitted(most, now)
         } else {
-            let mut jobs = self.ready.take(most);
+            let mut jobs = self.ready.take(most, now);
             self.fill(&mut jobs, most, now);
             jobs
         };

@@ -102,6 +102,8 @@ pub struct Ready<J> {
     /// The groups with a job under way; empty unless the queue orders its groups.
     busy: HashSet<String>,
     ordered: bool,
+    /// Whether jobs that run together belong to one tenant.
+    one_tenant: bool,
     gather: Gather,
     /// Whether all waiting jobs were found to belong to busy groups, and nothing has changed since.
     /// The search reads all of them.
@@ -118,6 +120,7 @@ impl<J: WaitingJob> Ready<J> {
         sharing: Option<Arc<SharingRules>>,
     ) -> Self {
         Self {
+            one_tenant: sharing.as_ref().is_some_and(|rules| rules.one_tenant),
             waiting: ReadyLine::new(sequence, ordered, sharing),
             busy: HashSet::new(),
             ordered,
@@ -189,6 +192,10 @@ impl<J: WaitingJob> Ready<J> {
 
     /// Whether `take` would return jobs that need not wait for others.
     pub(crate) fn startable(&self, now: BootInstant) -> bool {
+        if self.one_tenant {
+            let line = &self.waiting;
+            return line.has_gathered(self.gather, now, |job| is_free(&self.busy, job));
+        }
         let Some(since) = self.waits_since() else {
             return false;
         };
@@ -199,6 +206,10 @@ impl<J: WaitingJob> Ready<J> {
 
     /// Returns when the jobs stop waiting for others to share their attempt.
     pub fn due(&self) -> Option<BootInstant> {
+        if self.one_tenant {
+            let line = &self.waiting;
+            return line.gathers_until(self.gather, |job| is_free(&self.busy, job));
+        }
         Some(self.waits_since()?? + self.gather.window)
     }
 
@@ -241,13 +252,29 @@ impl<J: WaitingJob> Ready<J> {
         self.waiting.iter().map(|entry| &entry.job)
     }
 
+    /// Returns how many attempts of at most `full` jobs the waiting jobs make.
+    pub(super) fn attempts(&self, full: usize) -> usize {
+        if self.one_tenant {
+            self.waiting.attempts_of_tenants(full)
+        } else {
+            self.len().div_ceil(full)
+        }
+    }
+
     /// Takes the next jobs to run together, at most `max`, those of a group in their order. Their
     /// groups are busy until `freed` or resumed.
-    pub fn take(&mut self, max: usize) -> Vec<J> {
+    pub fn take(&mut self, max: usize, now: BootInstant) -> Vec<J> {
+        let taken = if self.one_tenant {
+            let (line, gather) = (&mut self.waiting, self.gather);
+            line.take_of_one_tenant(max, gather, now, |job| is_free(&self.busy, job))
+        } else if self.ordered {
+            self.waiting.take_where(max, |job| is_free(&self.busy, job))
+        } else {
+            self.waiting.take(max)
+        };
         if !self.ordered {
-            return self.waiting.take(max);
+            return taken;
         }
-        let taken = self.waiting.take_where(max, |job| is_free(&self.busy, job));
         let groups = taken.iter().filter_map(|job| job.group());
         self.busy.extend(groups.map(str::to_owned));
         taken
@@ -315,6 +342,7 @@ fn is_free<J: WaitingJob>(busy: &HashSet<String>, job: &J) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[derive(Debug, PartialEq)]
     struct ReadyJob(u32, Option<&'static str>);
@@ -354,10 +382,10 @@ mod tests {
             (3, Some("a")),
             (4, Some("a")),
         ]);
-        assert_eq!(numbers(ready.take(3)), [1, 2, 3]);
+        assert_eq!(numbers(ready.take(3, at(0))), [1, 2, 3]);
         assert!(!ready.startable(at(0)));
         ready.freed("a");
-        assert_eq!(numbers(ready.take(10)), [4]);
+        assert_eq!(numbers(ready.take(10, at(0))), [4]);
     }
 
     #[test]
@@ -368,20 +396,100 @@ mod tests {
             (3, Some("a")),
             (4, Some("b")),
         ]);
-        assert_eq!(ready.take(1), [ReadyJob(1, Some("a"))]);
+        assert_eq!(ready.take(1, at(0)), [ReadyJob(1, Some("a"))]);
         assert_eq!(
             ready.behind("a"),
             [ReadyJob(2, Some("a")), ReadyJob(3, Some("a"))]
         );
-        assert_eq!(ready.take(9), [ReadyJob(4, Some("b"))]);
+        assert_eq!(ready.take(9, at(0)), [ReadyJob(4, Some("b"))]);
     }
 
     #[test]
     fn resumed_message_goes_before_the_rest_of_its_group() {
         let mut ready = ready(&[(1, Some("a")), (2, Some("a")), (3, Some("a"))]);
-        let taken = ready.take(2);
+        let taken = ready.take(2, at(0));
         ready.resume(taken);
-        assert_eq!(numbers(ready.take(9)), [1, 2, 3]);
+        assert_eq!(numbers(ready.take(9, at(0))), [1, 2, 3]);
+    }
+
+    /// A job of a tenant, perhaps in a group.
+    #[derive(Debug, PartialEq)]
+    struct TenantJob(u32, &'static str, Option<&'static str>);
+
+    impl WaitingJob for TenantJob {
+        fn group(&self) -> Option<&str> {
+            self.2
+        }
+
+        fn tenant(&self) -> &str {
+            self.1
+        }
+    }
+
+    fn of(number: u32, tenant: &'static str) -> TenantJob {
+        TenantJob(number, tenant, None)
+    }
+
+    /// Jobs of which those of one tenant run together.
+    fn of_one_tenant(ordered: bool, gather: Gather) -> Ready<TenantJob> {
+        let rules = SharingRules {
+            one_tenant: true,
+            weights: BTreeMap::from([("heavy".into(), 4)]),
+            ..SharingRules::default()
+        };
+        Ready::new(ordered, Sequence::Fifo, gather, Some(Arc::new(rules)))
+    }
+
+    const PAIRS: Gather = Gather {
+        full: 2,
+        window: Duration::from_millis(100),
+    };
+
+    #[test]
+    fn jobs_that_run_together_belong_to_one_tenant() {
+        let mut ready = of_one_tenant(false, PAIRS);
+        ready.arrive(vec![of(1, "a"), of(2, "b")], at(0));
+        assert!(!ready.startable(at(99)), "two, and each of another tenant");
+        assert_eq!(ready.due(), Some(at(100)));
+        ready.arrive(vec![of(3, "b")], at(50));
+        assert!(ready.startable(at(50)), "the second tenant is complete");
+        assert_eq!(ready.attempts(2), 2);
+        assert_eq!(ready.take(2, at(50)), [of(2, "b"), of(3, "b")]);
+        assert!(!ready.startable(at(99)) && ready.take(2, at(99)).is_empty());
+        assert!(ready.startable(at(100)));
+        assert_eq!(ready.take(2, at(100)), [of(1, "a")]);
+        ready.arrive(vec![of(4, "a")], at(200));
+        ready.resume(vec![of(1, "b")]);
+        assert_eq!(ready.take(2, at(200)), [of(1, "b")], "it has waited before");
+        assert!(!ready.startable(at(299)));
+    }
+
+    #[test]
+    fn tenants_that_never_run_together_keep_their_shares() {
+        let at_once = Gather {
+            full: 10,
+            window: Duration::ZERO,
+        };
+        let mut ready = of_one_tenant(false, at_once);
+        let jobs = (0..1_000).flat_map(|n| [of(n, "heavy"), of(n, "b")]);
+        ready.arrive(jobs.collect(), at(0));
+        let taken: Vec<TenantJob> = (0..50).flat_map(|_| ready.take(10, at(0))).collect();
+        let of_b = taken.iter().filter(|job| job.1 == "b").count();
+        assert_eq!((taken.len(), of_b), (500, 100));
+    }
+
+    #[test]
+    fn job_never_joins_past_one_of_its_group_that_stays() {
+        let mut ready = of_one_tenant(true, PAIRS);
+        let group = Some("g");
+        let jobs = [TenantJob(1, "a", group), TenantJob(2, "b", group)];
+        let more = [TenantJob(3, "a", group), TenantJob(4, "a", None)];
+        ready.arrive(jobs.into_iter().chain(more).collect(), at(0));
+        let wanted = [TenantJob(1, "a", group), TenantJob(4, "a", None)];
+        assert_eq!(ready.take(2, at(0)), wanted);
+        assert!(ready.take(2, at(500)).is_empty(), "the group is under way");
+        ready.freed("g");
+        assert_eq!(ready.take(2, at(500)), [TenantJob(2, "b", group)]);
     }
 
     #[test]
@@ -408,7 +516,7 @@ mod tests {
         assert_eq!(ready.due(), Some(at(110)));
         ready.arrive(vec![ReadyJob(3, None)], at(60));
         assert!(ready.startable(at(60)), "it is full");
-        assert_eq!(ready.take(3).len(), 3);
+        assert_eq!(ready.take(3, at(0)).len(), 3);
         assert_eq!(ready.due(), None);
     }
 }

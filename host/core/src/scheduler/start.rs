@@ -152,7 +152,11 @@ impl<J: WaitingJob> Scheduler<J> {
         }
         let limited = self.lanes.active().filter_map(|lane| lane.limited.as_ref());
         let workers: usize = limited.map(LimitedJobs::workers).sum();
-        let reserved = (self.waiting().div_ceil(self.batch) + workers).min(free);
+        let ready = self
+            .lanes
+            .active()
+            .map(|lane| lane.ready.attempts(self.batch));
+        let reserved = (ready.sum::<usize>() + workers).min(free);
         self.running += reserved;
         reserved
     }

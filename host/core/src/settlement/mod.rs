@@ -19,7 +19,9 @@ use crate::filter;
 use crate::filter::Filter;
 use crate::idempotency::guard::Guard;
 use crate::job::{Arrival, FinishedJob, Hold, Job, JobEnding};
-use crate::message::{Message, Outcome, Verdict};
+use crate::lambda;
+use crate::message::place::MessageKey;
+use crate::message::{ContentError, Message, Outcome, Verdict};
 use crate::queue::origin::first_id;
 use crate::queue::{DeadLettered, ItemError, Queue, all_failed, first_failure};
 use crate::scheduler::permits::Permits;
@@ -81,6 +83,8 @@ pub struct Settlement {
     /// The envelope that the filters look into.
     envelope: Envelope,
     s3_pointers: S3Pointers,
+    /// Where messages name the tenant that a Lambda function is told, if one is.
+    tenant_id: Option<MessageKey>,
     spans: QueueSpans,
 }
 
@@ -109,6 +113,7 @@ impl Settlement {
             filters: Arc::default(),
             envelope: Envelope::None,
             s3_pointers: S3Pointers::Pass,
+            tenant_id: None,
             spans: QueueSpans::default(),
         }
     }
@@ -136,6 +141,11 @@ impl Settlement {
             s3_pointers,
             ..self
         }
+    }
+
+    /// Dead-letters messages that name no tenant that a Lambda function can be told, if one is told it.
+    pub fn telling_tenants(self, tenant_id: Option<MessageKey>) -> Self {
+        Self { tenant_id, ..self }
     }
 
     /// Traces its calls.
@@ -184,6 +194,10 @@ impl Settlement {
         }
         if !filter::accepts(&self.filters, content) {
             return Some(JobEnding::Filtered);
+        }
+        let tenant = self.tenant_id.as_ref();
+        if let Some(Err(error)) = tenant.map(|key| lambda::tenant_of(content, key)) {
+            return Some(JobEnding::Unreadable(ContentError::NoTenant(error)));
         }
         self.policy.on_arrival(attempts)
     }

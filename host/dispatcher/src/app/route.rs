@@ -282,6 +282,7 @@ fn settlements(
             let settlement = settlement(route, queue, room, shared)
                 .filtered(Arc::clone(&filters))
                 .opening(route.settings.envelope, route.s3_pointers())
+                .telling_tenants(route.tenant_id().cloned())
                 .traced(spans[lane].clone())
                 .remembering(shared.memories.of(&queue.identity().name));
             let order = order_port(route, scheduler, lane);
@@ -419,6 +420,7 @@ fn sharing(route: &Route) -> Option<SharingPlaces> {
         priority: settings.priority.clone(),
         longest_waits,
         is_wrapped: settings.envelope != Envelope::None,
+        one_tenant: route.tenant_id().is_some(),
     };
     places.share_out().then_some(places)
 }

@@ -2,10 +2,13 @@
 //! the newest goes first, messages may expire, or tenants share the queue. Does not depend on
 //! limits. Pure.
 
+mod alone;
+
 use super::ready::{Sequence, WaitingJob, hastens};
 use super::turns::{HASTENED, Lack, TurnNumber, TurnPlace, Turns};
 use crate::clock::BootInstant;
 use crate::queue::sharing::SharingRules;
+use alone::WaitsOfTenants;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -257,6 +260,8 @@ struct SortedEntries<J> {
     sequence: Sequence,
     entries: BTreeMap<LinePosition, LineEntry<J>>,
     waits: BTreeSet<(Option<BootInstant>, LinePosition)>,
+    /// Since when the jobs of each tenant wait; `None` unless they start without those of others.
+    of_tenants: Option<WaitsOfTenants>,
     expiries: BTreeSet<(BootInstant, LinePosition)>,
     /// The groups that have waiting jobs; only if age or tenants must not separate them.
     groups: Option<HashMap<String, Tail>>,
@@ -276,6 +281,10 @@ impl<J: WaitingJob> SortedEntries<J> {
             sequence,
             entries: BTreeMap::new(),
             waits: BTreeSet::new(),
+            of_tenants: sharing
+                .as_ref()
+                .filter(|rules| rules.one_tenant)
+                .map(|_| WaitsOfTenants::new()),
             expiries: BTreeSet::new(),
             groups: (separates && keeps_groups).then(HashMap::new),
             turns: sharing.map(Turns::new),
@@ -349,6 +358,7 @@ impl<J: WaitingJob> SortedEntries<J> {
 
     fn file(&mut self, place: LinePosition, entry: LineEntry<J>) {
         self.waits.insert((entry.since, place));
+        self.wait_alone(entry.job.tenant(), entry.since, place);
         if let Some(at) = entry.job.expires() {
             self.expiries.insert((at, place));
         }
@@ -411,6 +421,7 @@ impl<J: WaitingJob> SortedEntries<J> {
     fn remove(&mut self, place: LinePosition) -> Option<LineEntry<J>> {
         let entry = self.entries.remove(&place)?;
         self.waits.remove(&(entry.since, place));
+        self.leave_alone(entry.job.tenant(), entry.since, place);
         if let Some(at) = entry.job.expires() {
             self.expiries.remove(&(at, place));
         }
@@ -463,17 +474,22 @@ impl<J: WaitingJob> SortedEntries<J> {
         let order = turns.order(Lack::Worker).map(|place| place.number);
         let mut order = std::iter::once(HASTENED).chain(order);
         order.find_map(|turn| {
-            let first = LinePosition {
-                turn,
-                rank: 0,
-                number: i64::MIN,
-                behind: 0,
-            };
-            let later = self.entries.range(first..);
-            let mut own = later.take_while(|(place, _)| place.turn == turn);
+            let mut own = self.of_turn(turn);
             own.find(|(_, entry)| which(&entry.job))
                 .map(|(place, _)| *place)
         })
+    }
+
+    /// Returns the jobs that go with a turn, in order.
+    fn of_turn(&self, turn: TurnNumber) -> impl Iterator<Item = (&LinePosition, &LineEntry<J>)> {
+        let first = LinePosition {
+            turn,
+            rank: 0,
+            number: i64::MIN,
+            behind: 0,
+        };
+        let later = self.entries.range(first..);
+        later.take_while(move |(place, _)| place.turn == turn)
     }
 
     fn take_entries(&mut self, which: impl Fn(&LineEntry<J>) -> bool) -> Vec<LineEntry<J>> {

@@ -156,7 +156,7 @@ impl Turns {
 
     /// Records that a job of this number starts.
     pub(super) fn charge(&mut self, number: TurnNumber) {
-        let Some(turn) = self.turns.get_mut(&number) else {
+        let Some(turn) = self.turns.get(&number) else {
             return;
         };
         let old = turn.place;
@@ -164,7 +164,17 @@ impl Turns {
         // A tenant that could not start for a while, for instance because of a limit, does not catch
         // up.
         *last = old.paid.max(*last);
-        turn.place.paid = last.saturating_add(self.sharing.price(&turn.tenant));
+        self.charge_joining(number);
+    }
+
+    /// Records that a job of this number joins one of its tenant that starts, whosever turn it is.
+    pub(super) fn charge_joining(&mut self, number: TurnNumber) {
+        let Some(turn) = self.turns.get_mut(&number) else {
+            return;
+        };
+        let old = turn.place;
+        let before = old.paid.max(self.last[old.priority.index()]);
+        turn.place.paid = before.saturating_add(self.sharing.price(&turn.tenant));
         let [worker, permit] = &mut self.orders;
         for order in [worker, permit, &mut self.idle] {
             if order.remove(&old) {
@@ -195,6 +205,15 @@ impl Turns {
     /// Returns the turns that have jobs with this lack, in their order.
     pub(super) fn order(&self, lack: Lack) -> impl Iterator<Item = TurnPlace> {
         self.orders[lack as usize].iter().copied()
+    }
+
+    /// Returns the numbers of a tenant, the most urgent first.
+    pub(super) fn of_tenant(&self, tenant: &str) -> impl Iterator<Item = TurnNumber> {
+        let tenant: Arc<str> = tenant.into();
+        Priority::all().filter_map(move |priority| {
+            let number = self.numbers.get(&(priority, tenant.clone()));
+            number.copied()
+        })
     }
 
     /// Returns the place of a turn.

@@ -234,6 +234,7 @@ impl Loader {
             let invoker = Arc::new(self.lambda_of(plugin).await);
             options.grants.lambda = Some(Functions {
                 longest,
+                tenant: route.tenant_id().cloned(),
                 ..grant(invoker, allowed, timeout, self.counters.clone())
             });
         }
@@ -264,7 +265,10 @@ impl Loader {
         }
         let seen = self.lambda_of(plugin).await.look(&forward.function).await;
         match seen {
-            Ok(Function { timeout, .. }) => return timeout,
+            Ok(function) => {
+                problems.extend(of_tenants(plugin, forward, &function));
+                return function.timeout;
+            }
             Err(CallError { kind, message }) => match kind {
                 ErrorKind::NotFound | ErrorKind::Invalid => {
                     problems.push(Problem::new(at, message, "a function that exists"));
@@ -282,6 +286,24 @@ impl Loader {
         }
         LONGEST_RUN
     }
+}
+
+/// Returns the problem of a function that must be told the tenant and is not, or is told it and must
+/// not: Lambda refuses both.
+fn of_tenants(plugin: &PluginSettings, forward: &Forward, function: &Function) -> Option<Problem> {
+    let (found, wanted) = match (function.isolates_tenants, plugin.settings.tenant_id) {
+        (true, false) => (
+            "isolates tenants",
+            "`tenant-id = true` in the plugin and `tenant` in its route",
+        ),
+        (false, true) => (
+            "has no tenant isolation",
+            "no `tenant-id`, or a function that has it",
+        ),
+        (true, true) | (false, false) => return None,
+    };
+    let found = format!("function `{}` {found}", forward.function);
+    Some(Problem::new(&plugin.at, found, wanted))
 }
 
 /// Returns the time limit of an attempt whose function may run for `runs`.
@@ -362,6 +384,7 @@ fn grant(
         allowed,
         patience: patience(timeout),
         longest: None,
+        tenant: None,
         failed: Arc::new(move || counters.function_failures.one()),
     }
 }

@@ -146,7 +146,10 @@ pub async fn look(settings: &Settings, measured: &[RouteDurations]) -> Vec<Findi
         for ((function, account), uses) in functions {
             let lambda = lambda.in_account(account);
             let seen = lambda.look(function).await;
-            let permitted = lambda.try_permission(function).await;
+            let has_tenant = uses
+                .iter()
+                .any(|(route, _)| route.plugin.settings.tenant_id);
+            let permitted = lambda.try_permission(function, has_tenant).await;
             findings.extend(of_permission(function, permitted.err()));
             findings.extend(of_function(
                 function,

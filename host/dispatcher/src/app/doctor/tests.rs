@@ -157,6 +157,7 @@ fn good() -> Function {
         state: "Active".into(),
         state_reason: None,
         reserved_concurrency: None,
+        isolates_tenants: false,
     }
 }
 

@@ -118,6 +118,8 @@ fn try_to_begin<C: LambdaCaller>(
             retry_after: None,
         }));
     };
+    let attempt = caller.attempt_of(task);
+    let messages = attempt.map_or(&[][..], |attempt| &attempt.messages);
     let told = request.deadline.map(instant_of);
     let wanted = RequestedInvocation {
         function: request.function,
@@ -126,6 +128,7 @@ fn try_to_begin<C: LambdaCaller>(
         log_tail: request.log_tail,
         parent: trace::active(),
         trace_header: only_trace_header(caller.attempt_of(task)),
+        tenant: granted.tenant_of(messages),
         deadline: caller.deadline().into_iter().chain(told).min(),
     };
     granted.begin(wanted, held)

@@ -5,7 +5,10 @@ use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
 use dispatcher_core::clock;
 use dispatcher_core::clock::BootInstant;
+use dispatcher_core::lambda;
 use dispatcher_core::lambda::{Invocation, Invoke, InvokeError, Request, Response};
+use dispatcher_core::message::Message;
+use dispatcher_core::message::place::MessageKey;
 use dispatcher_core::tasks;
 use dispatcher_core::telemetry::trace::{
     ActiveSpan, CallAnswer, CallStart, SpanAttribute, SpanKind, server_attributes,
@@ -39,6 +42,8 @@ pub struct Functions {
     /// are redelivered. More than `patience` counts as `patience`; otherwise even a new attempt
     /// could not start one.
     pub longest: Option<Duration>,
+    /// Where a message names the tenant that its invocations are for; `None` if they are for none.
+    pub tenant: Option<MessageKey>,
     /// Called for every invocation that failed, may have failed, or was refused for its event.
     pub failed: Arc<dyn Fn() + Send + Sync>,
 }
@@ -50,6 +55,26 @@ impl fmt::Debug for Functions {
 }
 
 impl Functions {
+    /// Returns the tenant of an invocation for these messages, or an error if they name none that Lambda
+    /// accepts, or several.
+    fn tenant_of(&self, messages: &[Message]) -> Result<Option<String>, InvokeError> {
+        let Some(key) = &self.tenant else {
+            return Ok(None);
+        };
+        let Some((first, others)) = messages.split_first() else {
+            let why = "it is not known for which message the function is invoked, and `tenant-id` passes \
+                       the tenant of the message; use `lambda-async`, or `instance-concurrency = 1`";
+            return Err(InvokeError::Refused(why.to_owned()));
+        };
+        let tenant = lambda::tenant_of(first, key).map_err(InvokeError::Refused)?;
+        let mut others = others.iter().map(|message| lambda::tenant_of(message, key));
+        if others.any(|other| other.as_ref() != Ok(&tenant)) {
+            let why = "the messages of the attempt belong to several tenants";
+            return Err(InvokeError::Refused(why.to_owned()));
+        }
+        Ok(Some(tenant))
+    }
+
     /// Returns how long to wait for one invocation if the attempt has this much time left, or an
     /// error if that is too little to start it.
     fn patience(&self, left: Option<Duration>) -> Result<Duration, InvokeError> {
@@ -81,6 +106,8 @@ pub(crate) struct RequestedInvocation {
     pub(crate) parent: Option<ActiveSpan>,
     /// The trace header of the attempt's message, if there is exactly one and it has a header.
     pub(crate) trace_header: Option<String>,
+    /// The tenant that it is for, if any, or why that is unknown.
+    pub(crate) tenant: Result<Option<String>, InvokeError>,
     /// The end of the attempt, if it is known.
     pub(crate) deadline: Option<BootInstant>,
 }
@@ -124,6 +151,11 @@ impl GrantedFunctions {
         !self.has_overlooked.swap(true, Ordering::Relaxed)
     }
 
+    /// Returns the tenant of an invocation for these messages.
+    pub(crate) fn tenant_of(&self, messages: &[Message]) -> Result<Option<String>, InvokeError> {
+        self.functions.tenant_of(messages)
+    }
+
     /// Counts an invocation that did not succeed.
     pub(crate) fn failed(&self) {
         (self.functions.failed)();
@@ -149,6 +181,7 @@ impl GrantedFunctions {
             );
             return Err(InvokeDenial::Forbidden(why));
         }
+        let tenant = wanted.tenant.map_err(InvokeDenial::Failed)?;
         let left = wanted.deadline.map(|end| end.since(clock::now()));
         let patience = self
             .functions
@@ -168,6 +201,7 @@ impl GrantedFunctions {
             log_tail: wanted.log_tail,
             patience,
             trace_header,
+            tenant,
         };
         let (invoker, invokes) = (Arc::clone(invoker), Arc::clone(invoker));
         let function = request.function.clone();
@@ -277,6 +311,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dispatcher_core::message::samples;
 
     struct Nobody;
 
@@ -294,7 +329,32 @@ mod tests {
             patience: Duration::from_secs(patience),
             longest: longest.map(Duration::from_secs),
             failed: Arc::new(|| ()),
+            tenant: None,
         }
+    }
+
+    #[test]
+    fn tenant_of_an_invocation_is_that_of_all_its_messages() {
+        let by_group = Functions {
+            tenant: Some(MessageKey::Group),
+            ..functions(50, None)
+        };
+        let messages: Vec<Message> = ["acme", "acme", "other"]
+            .into_iter()
+            .map(|group| Message {
+                group: Some(group.to_owned()),
+                ..samples::message("m")
+            })
+            .collect();
+        assert_eq!(
+            by_group.tenant_of(&messages[..2]),
+            Ok(Some("acme".to_owned()))
+        );
+        for several_or_none in [&messages[..], &[], &[samples::message("m")]] {
+            let refused = by_group.tenant_of(several_or_none);
+            assert!(matches!(refused, Err(InvokeError::Refused(_))));
+        }
+        assert_eq!(functions(50, None).tenant_of(&messages), Ok(None));
     }
 
     #[test]
@@ -343,6 +403,7 @@ mod tests {
             payload: Vec::new(),
             log_tail: false,
             parent: None,
+            tenant: Ok(None),
             trace_header: None,
             deadline: None,
         };

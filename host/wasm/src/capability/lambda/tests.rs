@@ -86,6 +86,7 @@ pub(crate) fn functions_of(fake: &Arc<FakeFunctions>, allowed: &[&str]) -> Funct
         patience: LONG,
         longest: Some(MINUTE),
         failed: Arc::new(|| ()),
+        tenant: None,
     }
 }
 
