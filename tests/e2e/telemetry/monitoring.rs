@@ -149,6 +149,9 @@ fn start(billed: &str) -> RunningProgram {
          call-price = [\"sqs=0.30\"]\n\
          [plugin.verdicts]\n\
          file = \"{}\"\n\
+         [account.billing]\n\
+         role = \"arn:aws:iam::000000000000:role/any\"\n\
+         queues = [\"{billed}\"]\n\
          [limit.api]\n\
          concurrency = 1\n\
          rate = \"100/s\"\n\

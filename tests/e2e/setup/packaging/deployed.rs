@@ -259,6 +259,15 @@ fn chart(settings: &[&str]) -> Vec<Value> {
     resources(&output_of(&mut render))
 }
 
+/// The alerts of the chart are those that `promtool` tests.
+fn alerts_are_those_of_the_page(resources: &[Value]) {
+    let rule = of_kind(resources, "PrometheusRule");
+    assert_eq!(rule["metadata"]["labels"]["release"], json!("prometheus"));
+    let page = script("../docs/monitoring/alerts.yml");
+    let page = documents(&fs::read_to_string(page).expect("alerts"), None);
+    assert_eq!(rule["spec"], page[0]);
+}
+
 #[test]
 fn helm_chart_is_valid_with_everything_on_and_everything_off() {
     output_of(
@@ -268,9 +277,11 @@ fn helm_chart_is_valid_with_everything_on_and_everything_off() {
     );
     let usual = chart(&[]);
     pod_is_sound(&usual);
-    assert_eq!(usual.len(), 5, "{:?}", kinds(&usual));
+    assert_eq!(usual.len(), 6, "{:?}", kinds(&usual));
     let most = chart(&[
         "podMonitor.enabled=true",
+        "prometheusRule.enabled=true",
+        "prometheusRule.labels.release=prometheus",
         "autoscaling.enabled=true",
         "autoscaling.triggers[0].type=aws-sqs-queue",
         "autoscaling.triggers[0].metadata.queueURL=https://sqs/orders",
@@ -282,7 +293,8 @@ fn helm_chart_is_valid_with_everything_on_and_everything_off() {
         "volumeMounts[0].mountPath=/handlers",
     ]);
     pod_is_sound(&most);
-    assert_eq!(most.len(), 9, "{:?}", kinds(&most));
+    assert_eq!(most.len(), 10, "{:?}", kinds(&most));
+    alerts_are_those_of_the_page(&most);
     keda_reaches_the_program(&most, "orders-dispatcher", "default");
     let scaled = chart(&["autoscaling.enabled=true"]);
     keda_reaches_the_program(&scaled, "orders-dispatcher", "default");
@@ -296,7 +308,7 @@ fn helm_chart_is_valid_with_everything_on_and_everything_off() {
         "networkPolicy.enabled=false",
         "serviceAccount.create=false",
     ]);
-    assert_eq!(kinds(&least), ["ConfigMap", "Deployment"]);
+    assert_eq!(kinds(&least), ["ConfigMap", "Deployment", "Service"]);
 }
 
 #[test]
