@@ -492,7 +492,8 @@ impl World {
             self.fails("parked-for-nothing", why);
         }
         for parked in &told.parked {
-            let here = self.at_hand(life, queue, parked);
+            // What starts in this instant waited when the receive was planned.
+            let here = self.at_hand(life, queue, parked, Some(now));
             if here < PARKED_FROM / 2 {
                 let why = format!("{here} messages of tenant {parked:?} of queue {queue}");
                 self.fails("parked-for-nothing", why);
@@ -509,11 +510,19 @@ impl World {
         }
     }
 
-    /// How many messages of a tenant a process may have that do not run.
-    fn at_hand(&self, life: usize, queue: usize, tenant: &str) -> usize {
+    /// How many messages of a tenant a process may have that do not run, or that start in
+    /// `instant`.
+    fn at_hand(
+        &self,
+        life: usize,
+        queue: usize,
+        tenant: &str,
+        instant: Option<BootInstant>,
+    ) -> usize {
         let here = self.deliveries.iter().enumerate().filter(|(at, one)| {
+            let starts = one.tried.last().map(|trial| trial.began);
             one.life == life
-                && is_idle(one)
+                && (is_idle(one) || starts.is_some() && starts == instant)
                 && self.queue_of(*at) == queue
                 && tenant_name(self.tenant_of(one.message)) == tenant
         });
@@ -582,7 +591,7 @@ impl World {
             let held = one.held + one.limited;
             let runs =
                 one.running == running || (unsure.contains(&*one.tenant) && one.running > running);
-            let has_few = held <= self.at_hand(life, queue, &one.tenant);
+            let has_few = held <= self.at_hand(life, queue, &one.tenant, None);
             let has_enough = is_excused || held >= count(&waiting, &one.tenant);
             let is_limited = one.limited == 0 || self.scenario.fleet.is_some();
             !(runs && has_few && has_enough && is_limited)
