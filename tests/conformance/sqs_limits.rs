@@ -31,7 +31,7 @@ async fn queue_opens_by_name_url_and_arn() {
         assert_eq!(identity.batch, 10);
         assert!(!identity.ordered_groups);
     }
-    assert!(sqs.names().await.expect("names").contains(&name));
+    assert!(sqs.names(None).await.expect("names").contains(&name));
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn no_server_is_unreachable() {
     let sqs = Sqs::connect(&configuration(&url));
     for error in [
         sqs.open("any", None).await.expect_err("no server"),
-        sqs.names().await.expect_err("no server"),
+        sqs.names(None).await.expect_err("no server"),
     ] {
         assert_eq!(error.kind, ErrorKind::Unreachable, "{error}");
         assert!(error.message.contains(&url), "{error}");

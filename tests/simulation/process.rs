@@ -538,12 +538,14 @@ fn settings(scenario: &Scenario) -> Route {
         weight: NonZeroU32::new(queue.weight).filter(|_| scenario.weighted),
         rate: queue.rate,
         concurrency: queue.concurrency,
+        found_by: None,
         at: String::new(),
     };
     Route {
         name: "route".into(),
         at: String::new(),
         queues: scenario.queues.iter().enumerate().map(queue).collect(),
+        patterns: Vec::new(),
         plugin: PluginConfig {
             name: "actor".into(),
             at: String::new(),

@@ -34,6 +34,19 @@ elif what == "deny":
 elif what == "queue":
     for name in [rest[0], rest[0] + "-dead"]:
         client("sqs").create_queue(QueueName=name)
+elif what == "tagged":
+    name, tags = rest[0], dict(tag.split("=") for tag in rest[1:])
+    sqs = client("sqs")
+    dead = sqs.create_queue(QueueName=name + "-dead")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])
+    policy = {"deadLetterTargetArn": arn["Attributes"]["QueueArn"], "maxReceiveCount": 5}
+    sqs.create_queue(QueueName=name, tags=tags, Attributes={"RedrivePolicy": json.dumps(policy)})
+elif what == "untag":
+    sqs = client("sqs")
+    sqs.untag_queue(QueueUrl=sqs.get_queue_url(QueueName=rest[0])["QueueUrl"], TagKeys=rest[1:])
+elif what == "delete":
+    sqs = client("sqs")
+    sqs.delete_queue(QueueUrl=sqs.get_queue_url(QueueName=rest[0])["QueueUrl"])
 elif what == "function":
     code = io.BytesIO()
     with zipfile.ZipFile(code, "w") as archive:
@@ -118,6 +131,21 @@ impl AwsAccounts {
     /// Makes a queue and its dead-letter queue, NAME-dead.
     pub fn add_queue(&self, place: AccountPlace, name: &str) {
         self.run("queue", place, &[name]);
+    }
+
+    /// Makes a queue with these tags whose redrive policy names its dead-letter queue, NAME-dead.
+    pub fn add_tagged_queue(&self, place: AccountPlace, name: &str, tags: &[&str]) {
+        self.run("tagged", place, &[&[name], tags].concat());
+    }
+
+    /// Removes a tag of a queue.
+    pub fn untag_queue(&self, place: AccountPlace, name: &str, tag: &str) {
+        self.run("untag", place, &[name, tag]);
+    }
+
+    /// Deletes a queue.
+    pub fn delete_queue(&self, place: AccountPlace, name: &str) {
+        self.run("delete", place, &[name]);
     }
 
     /// Makes a function that answers with nothing.

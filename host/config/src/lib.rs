@@ -5,6 +5,7 @@ pub mod backends;
 mod check;
 pub mod classic;
 pub mod declared;
+pub mod discovery;
 mod file;
 pub mod flags;
 pub mod function;
@@ -26,6 +27,7 @@ pub mod value;
 pub use declared::{
     FleetSettings, LogSettings, PluginSettings, ProgramSettings, RouteSettings, TIMEOUT,
 };
+use discovery::{FoundQueues, QueuePattern};
 use dispatcher_core::account::{Accounts, AwsAccount};
 use dispatcher_core::backend::{BackendConfig, BackendFacts, QueueDeclaration, SectionValues};
 use dispatcher_core::envelope::S3Pointers;
@@ -91,6 +93,11 @@ impl Settings {
     pub fn queue_names(&self) -> impl Iterator<Item = &QueueName> {
         let queues = self.routes.iter().flat_map(|route| &route.queues);
         queues.map(|queue| &queue.name)
+    }
+
+    /// Iterates over the patterns of queues of the routes, in their order.
+    pub fn patterns(&self) -> impl Iterator<Item = &QueuePattern> {
+        self.routes.iter().flat_map(|route| &route.patterns)
     }
 
     /// Returns the account of a function that a plugin calls: the plugin's own, else the function's.
@@ -234,6 +241,8 @@ pub struct Route {
     pub at: String,
     /// The queues: at least one, the most urgent first; all or none have weights.
     pub queues: Vec<WeightedQueue>,
+    /// The patterns of names whose queues it serves. Those that were found are in `queues`.
+    pub patterns: Vec<QueuePattern>,
     /// The plugin that handles the messages.
     pub plugin: PluginConfig,
     /// The settings that do not depend on others.
@@ -258,6 +267,8 @@ pub struct WeightedQueue {
     pub rate: Option<f64>,
     /// The maximum number of concurrent attempts at its messages, in addition to the route's limit.
     pub concurrency: Option<usize>,
+    /// The pattern that found it, unless the configuration names it.
+    pub found_by: Option<String>,
     /// The place in the configuration, for later problems: `dispatcher.toml:12`, `--queues`.
     pub at: String,
 }
@@ -529,17 +540,58 @@ pub fn served_admin(flags: &Flags, problems: &mut Vec<Problem>) -> Option<Admin>
 /// settings are only useful for finding more problems: an invalid value is left out or defaulted,
 /// and a plugin without code has `Code::Missing`.
 pub fn settings(flags: &Flags) -> (Settings, Vec<Problem>) {
-    let (file, problems) = load(flags);
-    let mut check = check::Check { problems };
-    let settings = check.settings(flags, &file);
-    (settings, check.problems)
+    SettingsSource::read(flags).written()
+}
+
+/// The flags, and the file that they name as it was read.
+#[derive(Debug)]
+pub struct SettingsSource {
+    flags: Flags,
+    file: file::File,
+    problems: Vec<Problem>,
+}
+
+impl SettingsSource {
+    /// Reads the file that flags name.
+    pub fn read(flags: &Flags) -> Self {
+        let (file, problems) = load(flags);
+        Self {
+            flags: flags.clone(),
+            file,
+            problems,
+        }
+    }
+
+    /// Returns the settings without the queues of patterns, and all problems.
+    pub fn written(&self) -> (Settings, Vec<Problem>) {
+        self.settings(&FoundQueues::new())
+    }
+
+    /// Returns the flags.
+    pub fn flags(&self) -> &Flags {
+        &self.flags
+    }
+
+    /// Returns the settings with the queues that patterns found, and all problems, as [`settings`]
+    /// does.
+    pub fn settings(&self, found: &FoundQueues) -> (Settings, Vec<Problem>) {
+        let mut check = check::Check {
+            problems: self.problems.clone(),
+            found: found.clone(),
+        };
+        let settings = check.settings(&self.flags, &self.file);
+        (settings, check.problems)
+    }
 }
 
 /// Returns the places of queues from flags and the file that they name. With problems, the result
 /// is as limited as that of [`settings`].
 pub fn places(flags: &Flags) -> (Places, Vec<Problem>) {
     let (file, problems) = load(flags);
-    let mut check = check::Check { problems };
+    let mut check = check::Check {
+        problems,
+        found: FoundQueues::new(),
+    };
     let layers = [&flags.program, &file.program];
     let mut places = check.places(Layers(&layers), &file);
     places.otlp = check.otlp(Layers(&layers), &flags.otel, None);

@@ -1,6 +1,7 @@
 //! A problem of the settings, in one line: the place, what was found, and what was wanted. Knows
 //! neither files nor flags.
 
+use crate::WeightedQueue;
 use std::fmt::{self, Write};
 
 /// A problem.
@@ -17,6 +18,8 @@ pub struct Problem {
     pub hint: Option<String>,
     /// The kind of the cause, which decides the exit code.
     pub fault: Fault,
+    /// The queue whose problem it is, if a pattern found it: the others can be served without it.
+    pub found_queue: Option<Box<str>>,
 }
 
 /// The kind of the cause of a problem.
@@ -39,6 +42,18 @@ impl Problem {
             wanted: wanted.into(),
             hint: None,
             fault: Fault::Settings,
+            found_queue: None,
+        }
+    }
+
+    /// Marks the problem as that of a queue, if a pattern found it.
+    pub fn of_queue(self, queue: &WeightedQueue) -> Self {
+        Self {
+            found_queue: queue
+                .found_by
+                .as_ref()
+                .map(|_| queue.name.to_string().into()),
+            ..self
         }
     }
 

@@ -1,6 +1,7 @@
 //! Parses the list of a route's queues with their weights, and its dead-letter queue. Pure.
 
 use super::WeightedQueue;
+use super::discovery::{FoundQueues, QueuePattern};
 use super::problem::Problem;
 use super::section::WrittenValue;
 use crate::name::QueueName;
@@ -9,10 +10,24 @@ use std::num::NonZeroU32;
 
 const MOST_WEIGHT: u32 = 1_000_000;
 
-/// Parses a list such as `payments:3,default:1`, as one text or as items. Adds its problems to
-/// `problems`.
-pub(super) fn read(list: &[WrittenValue], problems: &mut Vec<Problem>) -> Vec<WeightedQueue> {
+/// The queues of a route.
+#[derive(Debug, Default)]
+pub(super) struct RouteQueues {
+    /// The queues that are named, and those that patterns found.
+    pub queues: Vec<WeightedQueue>,
+    pub patterns: Vec<QueuePattern>,
+}
+
+/// Parses a list such as `payments:3,default:1`, as one text or as items. The queues that a pattern
+/// found follow it. A pattern is listed like a queue until all settings are checked, because what
+/// holds for it holds for what it finds. Adds its problems to `problems`.
+pub(super) fn read(
+    list: &[WrittenValue],
+    found: &FoundQueues,
+    problems: &mut Vec<Problem>,
+) -> RouteQueues {
     let mut queues = Vec::<WeightedQueue>::new();
+    let mut patterns = Vec::<QueuePattern>::new();
     let mut seen = HashSet::new();
     let mut weighted = None;
     let mut plain = None;
@@ -34,8 +49,14 @@ pub(super) fn read(list: &[WrittenValue], problems: &mut Vec<Problem>) -> Vec<We
             }
             None => None,
         };
-        let name = match name.parse::<QueueName>() {
-            Ok(name) => name,
+        let parsed = if QueuePattern::is_pattern(name) {
+            QueuePattern::parse(name, &given.at)
+                .map(|pattern| (pattern.as_queue().clone(), Some(pattern)))
+        } else {
+            name.parse::<QueueName>().map(|name| (name, None))
+        };
+        let (name, pattern) = match parsed {
+            Ok(parsed) => parsed,
             Err(found) => {
                 problems.push(Problem::new(&given.at, found, ""));
                 continue;
@@ -52,20 +73,25 @@ pub(super) fn read(list: &[WrittenValue], problems: &mut Vec<Problem>) -> Vec<We
             problems.push(Problem::new(&given.at, found, "each queue once"));
             continue;
         }
-        queues.push(WeightedQueue {
+        let text = pattern.as_ref().map(ToString::to_string);
+        let of_pattern = text.as_ref().and_then(|text| found.get(text));
+        let names = std::iter::once(name).chain(of_pattern.into_iter().flatten().cloned());
+        queues.extend(names.map(|name| WeightedQueue {
             name,
             weight,
             rate: None,
             concurrency: None,
+            found_by: text.clone(),
             at: given.at.clone(),
-        });
+        }));
+        patterns.extend(pattern);
     }
     if let (Some(weighted), Some((plain, given))) = (weighted, plain) {
         let found = format!("`{weighted}` has a weight and `{plain}` has none");
         let wanted = "weights on all queues, or on none for strict order";
         problems.push(Problem::new(&given.at, found, wanted));
     }
-    queues
+    RouteQueues { queues, patterns }
 }
 
 fn read_weight(given: &WrittenValue, name: &str, weight: &str) -> Result<NonZeroU32, Problem> {
@@ -118,7 +144,7 @@ mod tests {
     fn problems(list: &str) -> Vec<String> {
         let list = [WrittenValue::new("--queues", list)];
         let mut problems = Vec::new();
-        read(&list, &mut problems);
+        read(&list, &FoundQueues::new(), &mut problems);
         problems.iter().map(ToString::to_string).collect()
     }
 
@@ -161,7 +187,7 @@ mod tests {
         #[test]
         fn queue_list_parser_never_panics(items in proptest::collection::vec(".{0,12}", 0..5)) {
             let list: Vec<_> = items.into_iter().map(|item| WrittenValue::new("x", item)).collect();
-            read(&list, &mut Vec::new());
+            read(&list, &FoundQueues::new(), &mut Vec::new());
         }
     }
 }

@@ -106,6 +106,22 @@ impl NamePattern {
         let is_match = wildcard.is_some_and(|wildcard| wildcard.is(name));
         self.text == name || (is_match && backend(&self.text) == backend(name))
     }
+
+    /// Whether a name may match both patterns. Only tells patterns apart whose names begin or end
+    /// differently.
+    fn may_meet(&self, other: &Self) -> bool {
+        let (own, others) = (self.ends(), other.ends());
+        let begins = own.0.starts_with(others.0) || others.0.starts_with(own.0);
+        begins && (own.1.ends_with(others.1) || others.1.ends_with(own.1))
+    }
+
+    /// Returns what stands before the first `*` and after the last.
+    fn ends(&self) -> (&str, &str) {
+        let text = &*self.text;
+        let (first, _) = text.split_once('*').unwrap_or((text, ""));
+        let (_, last) = text.rsplit_once('*').unwrap_or(("", text));
+        (first, last)
+    }
 }
 
 impl fmt::Display for NamePattern {
@@ -133,6 +149,24 @@ impl Accounts {
     /// Returns the account of a queue, by its name in the configuration.
     pub fn of_queue(&self, queue: &str) -> Option<&AwsAccount> {
         self.of(queue, |declared| &declared.queues)
+    }
+
+    /// Returns the accounts in which queues of a pattern may be; `None` is that of the process.
+    pub fn of_queues<'a>(
+        &'a self,
+        pattern: &NamePattern,
+    ) -> impl Iterator<Item = Option<&'a AwsAccount>> {
+        let all = self.0.iter();
+        let is_owned = all
+            .clone()
+            .any(|declared| declared.queues.contains(pattern));
+        let matching = all.filter(|declared| {
+            let mut queues = declared.queues.iter();
+            queues.any(|own| own.may_meet(pattern))
+        });
+        let named = matching.map(|declared| Some(&declared.account));
+        let own = (!is_owned).then_some(None);
+        named.chain(own)
     }
 
     /// Returns the account of a function, by its name or ARN in the configuration.

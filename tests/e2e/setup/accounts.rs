@@ -10,20 +10,20 @@ use dispatcher_tests::service::{JobService, ServiceAnswer, ServiceStep};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-const OWN: AccountPlace = AccountPlace {
+pub(super) const OWN: AccountPlace = AccountPlace {
     id: "000000000000",
     region: "eu-west-1",
 };
-const ONE: AccountPlace = AccountPlace {
+pub(super) const ONE: AccountPlace = AccountPlace {
     id: "111111111111",
     region: "eu-west-1",
 };
-const TWO: AccountPlace = AccountPlace {
+pub(super) const TWO: AccountPlace = AccountPlace {
     id: "222222222222",
     region: "us-east-2",
 };
 /// The SDK asks for new credentials ten seconds before a session ends.
-const SESSION: Duration = Duration::from_secs(12);
+pub(super) const SESSION: Duration = Duration::from_secs(12);
 const OPERATE: (&str, &str) = ("Authorization", "Bearer operator");
 
 /// A server with two accounts and the process's own, each with a queue.
@@ -39,7 +39,7 @@ fn accounts() -> AwsAccounts {
 }
 
 /// An account in the file.
-fn account(name: &str, place: AccountPlace, more: &str) -> String {
+pub(super) fn account(name: &str, place: AccountPlace, more: &str) -> String {
     let (role, region) = (place.role(), place.region);
     format!("[account.{name}]\nrole = \"{role}\"\nregion = \"{region}\"\n{more}\n")
 }
@@ -56,7 +56,7 @@ fn url_of(place: AccountPlace, queue: &str) -> String {
     format!("https://sqs.{region}.amazonaws.com/{id}/{queue}")
 }
 
-fn program(words: &[&str], accounts: &AwsAccounts) -> Program {
+pub(super) fn program(words: &[&str], accounts: &AwsAccounts) -> Program {
     Program::new([words, &["--config", "d.toml"][..]].concat())
         .env("AWS_ACCESS_KEY_ID", "test")
         .env("AWS_SECRET_ACCESS_KEY", "test")
@@ -64,7 +64,7 @@ fn program(words: &[&str], accounts: &AwsAccounts) -> Program {
         .env("DISPATCHER_ENDPOINT_URL", &accounts.url())
 }
 
-fn start(accounts: &AwsAccounts, file: &str) -> RunningProgram {
+pub(super) fn start(accounts: &AwsAccounts, file: &str) -> RunningProgram {
     let admin = ["--admin", "127.0.0.1:0", "--admin-token-file", "token"];
     let words = [&["run", "--log-format", "json"][..], &admin].concat();
     let program = program(&words, accounts).file("token", "operator");
@@ -75,7 +75,7 @@ fn start(accounts: &AwsAccounts, file: &str) -> RunningProgram {
 
 /// Waits until this holds.
 #[track_caller]
-fn until(holds: impl Fn() -> bool) {
+pub(super) fn until(holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "it never came to hold");
@@ -84,21 +84,21 @@ fn until(holds: impl Fn() -> bool) {
 }
 
 /// Sends a message by another process with the same accounts.
-fn send(running: &RunningProgram, accounts: &AwsAccounts, queue: &str, body: &str) {
+pub(super) fn send(running: &RunningProgram, accounts: &AwsAccounts, queue: &str, body: &str) {
     send_by(program(&["send", queue, body], accounts), running);
 }
 
-fn send_by(program: Program, running: &RunningProgram) {
+pub(super) fn send_by(program: Program, running: &RunningProgram) {
     let sent = program.sharing(running.data()).run();
     assert_eq!(sent.code, 0, "{}", sent.stderr);
 }
 
-fn service() -> JobService {
+pub(super) fn service() -> JobService {
     JobService::start(|_| ServiceStep::Answer(ServiceAnswer::new(200)))
 }
 
 /// The conditions that `/readyz` names.
-fn named(url: &str) -> Vec<String> {
+pub(super) fn named(url: &str) -> Vec<String> {
     let answer = http::get(&format!("{url}/readyz"));
     let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
     let why = answer["why"].as_array().cloned().unwrap_or_default();
@@ -107,7 +107,7 @@ fn named(url: &str) -> Vec<String> {
         .collect()
 }
 
-fn metric(url: &str, line: &str) -> String {
+pub(super) fn metric(url: &str, line: &str) -> String {
     let metrics = http::get(&format!("{url}/metrics")).body;
     let mut lines = metrics.lines();
     let found = lines.find_map(|one| one.strip_prefix(line));

@@ -4,6 +4,7 @@ mod accounts;
 mod aws_environment;
 mod bad_input;
 mod book;
+mod discovery;
 mod packaging;
 mod quickstart;
 mod readme;

@@ -11,7 +11,7 @@ use dispatcher_aws::accounts::AccountClients;
 use dispatcher_core::account::{Accounts, AwsAccount};
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, BackendFacts, BadValue, DepthCost, Permission, Purpose,
-    QueueTerms, ScheduleOf,
+    QueueTerms, ScheduleOf, WantedNames,
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
@@ -107,7 +107,13 @@ impl Backend for DynamoDbBackend {
                 actions: KEEP_LIMITS,
                 resources: vec![table],
             }),
-            Purpose::Redrive | Purpose::Send => None,
+            Purpose::List => Some(Permission {
+                sid: "ListTables",
+                actions: &["dynamodb:ListTables"],
+                // The action has no resources.
+                resources: vec!["*".to_owned()],
+            }),
+            Purpose::Find | Purpose::Redrive | Purpose::Send => None,
         }
     }
 
@@ -173,6 +179,15 @@ impl BackendClient for DynamoDbClient {
 
     async fn queues(&self) -> Result<Vec<String>, QueueError> {
         self.of(None).await.queues.names().await
+    }
+
+    async fn queues_in(
+        &self,
+        account: Option<&AwsAccount>,
+        wanted: &WantedNames<'_>,
+    ) -> Result<Vec<String>, QueueError> {
+        let queues = &self.of(account).await.queues;
+        queues.names_among(wanted.is_wanted).await
     }
 
     async fn controls(&self, queues: &[&str]) -> Result<Vec<QueueControl>, QueueError> {

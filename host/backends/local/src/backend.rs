@@ -5,9 +5,10 @@ use crate::idempotency::{self, LocalRecords};
 use crate::keyvalue::Local as Buckets;
 use crate::queue::{LocalStore as Queues, named_by};
 use crate::schedule::File;
+use dispatcher_core::account::AwsAccount;
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, BackendFacts, Contradiction, DelayedMessage,
-    QueueDeclaration, QueueTerms, ScheduleHome, ScheduleOf, not_made_yet,
+    QueueDeclaration, QueueTerms, ScheduleHome, ScheduleOf, WantedNames, not_made_yet,
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
@@ -17,6 +18,7 @@ use dispatcher_core::keyvalue::Bucket;
 use dispatcher_core::queue::{Depth, Queue, QueueError};
 use dispatcher_core::schedule::ScheduleStore;
 use dispatcher_core::tasks;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
@@ -34,6 +36,7 @@ impl Backend for LocalBackend {
             messaging_system: "dispatcher_local",
             shared_settings: &["data"],
             is_embedded: true,
+            has_tags: true,
             shares_out: true,
             counts_at_once: true,
             has_buckets: true,
@@ -121,6 +124,27 @@ impl BackendClient for LocalClient {
 
     async fn queues(&self) -> Result<Vec<String>, QueueError> {
         self.store().await?.names()
+    }
+
+    async fn queues_in(
+        &self,
+        _account: Option<&AwsAccount>,
+        wanted: &WantedNames<'_>,
+    ) -> Result<Vec<String>, QueueError> {
+        if !self.is_made() {
+            return Ok(Vec::new());
+        }
+        let mut names = self.queues().await?;
+        names.retain(|name| (wanted.is_wanted)(name));
+        Ok(names)
+    }
+
+    async fn is_dead_letter_queue(&self, queue: &str) -> Result<bool, QueueError> {
+        Ok(queue.ends_with(DEAD) || self.store().await?.has_sources(queue)?)
+    }
+
+    async fn tags(&self, queue: &str) -> Result<BTreeMap<String, String>, QueueError> {
+        self.store().await?.tags(queue)
     }
 
     async fn contradictions(

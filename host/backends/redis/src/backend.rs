@@ -148,6 +148,10 @@ impl BackendClient for RedisClient {
         Ok(names)
     }
 
+    async fn is_dead_letter_queue(&self, queue: &str) -> Result<bool, QueueError> {
+        Ok(queue.ends_with(DEAD))
+    }
+
     async fn exists(&self, queue: &str) -> Result<bool, QueueError> {
         if self.is_worqr(queue) {
             return Ok(true);

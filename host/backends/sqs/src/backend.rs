@@ -7,10 +7,11 @@ use dispatcher_aws::accounts::AccountClients;
 use dispatcher_core::account::{Accounts, AwsAccount};
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, BackendFacts, DepthCost, Permission, Purpose, QueueKey,
-    QueueTerms, ScheduleHome,
+    QueueTerms, ScheduleHome, WantedNames,
 };
 use dispatcher_core::error_kind::CallError;
 use dispatcher_core::queue::{Queue, QueueError};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Amazon SQS, or a server that speaks its protocol.
@@ -23,6 +24,7 @@ impl Backend for SqsBackend {
             messaging_system: "aws_sqs",
             shared_settings: &["endpoint-url"],
             has_accounts: true,
+            has_tags: true,
             has_fifo_queues: true,
             can_choose_newest: false,
             schedule_home: ScheduleHome::TableOf("dynamodb"),
@@ -112,7 +114,25 @@ impl BackendClient for SqsClient {
     }
 
     async fn queues(&self) -> Result<Vec<String>, QueueError> {
-        self.of(None).await.names().await
+        self.of(None).await.names(None).await
+    }
+
+    async fn queues_in(
+        &self,
+        account: Option<&AwsAccount>,
+        wanted: &WantedNames<'_>,
+    ) -> Result<Vec<String>, QueueError> {
+        let mut names = self.of(account).await.names(Some(wanted.prefix)).await?;
+        names.retain(|name| (wanted.is_wanted)(name));
+        Ok(names)
+    }
+
+    async fn is_dead_letter_queue(&self, queue: &str) -> Result<bool, QueueError> {
+        self.of_queue(queue).await.has_sources(queue).await
+    }
+
+    async fn tags(&self, queue: &str) -> Result<BTreeMap<String, String>, QueueError> {
+        self.of_queue(queue).await.tags(queue).await
     }
 
     async fn encryption_key(&self, queue: &str) -> Result<Option<QueueKey>, QueueError> {

@@ -13,6 +13,8 @@ const READ: &[&str] = &[
     "sqs:GetQueueUrl",
     "sqs:ReceiveMessage",
 ];
+const LIST: &[&str] = &["sqs:ListQueues"];
+const FIND: &[&str] = &["sqs:ListDeadLetterSourceQueues", "sqs:ListQueueTags"];
 const SEND: &[&str] = &[
     "sqs:GetQueueAttributes",
     "sqs:GetQueueUrl",
@@ -25,6 +27,9 @@ const FIFO: &str = ".fifo";
 pub(crate) fn permission(queue: &str, purpose: Purpose, partition: &str) -> Option<Permission> {
     let arn = queue_arn(queue, partition);
     let (sid, actions, resource) = match purpose {
+        // The action has no resources.
+        Purpose::List => ("ListQueues", LIST, "*".to_owned()),
+        Purpose::Find => ("FindQueues", FIND, arn),
         Purpose::Receive => ("TakeMessages", READ, arn),
         Purpose::DeadLetter => ("SendDeadLetters", SEND, arn),
         Purpose::Redrive => ("SendToRedriveTargets", SEND, redrive_arn(&arn)?),

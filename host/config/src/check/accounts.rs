@@ -74,13 +74,14 @@ impl Check {
                 continue;
             };
             let own = target.account_in(accounts);
-            let mut queues = route.queues.iter().map(|queue| &queue.name);
-            let other = queues.find(|name| name.account_in(accounts) != own);
-            if let Some(queue) = other {
+            let queues = route.queues.iter();
+            for queue in queues.filter(|queue| queue.name.account_in(accounts) != own) {
+                let name = &queue.name;
                 let found =
-                    format!("dead-letter queue `{target}` in another account than `{queue}`");
+                    format!("dead-letter queue `{target}` in another account than `{name}`");
                 let wanted = "both in one account, by its `queues` or by `account` in the route";
-                self.problems.push(Problem::new(&route.at, found, wanted));
+                let problem = Problem::new(&route.at, found, wanted);
+                self.problems.push(problem.of_queue(queue));
             }
         }
     }

@@ -99,7 +99,10 @@ mod tests {
 
     fn read(text: &str) -> (Vec<QueueDeclaration>, Vec<String>) {
         let (file, problems) = file::read(Path::new("d.toml"), text);
-        let mut check = Check { problems };
+        let mut check = Check {
+            problems,
+            ..Check::default()
+        };
         let declared = check.declared_queues(&file);
         let lines = check.problems.iter().map(ToString::to_string);
         (declared, lines.collect())

@@ -245,7 +245,10 @@ mod tests {
     fn read(text: &str) -> (Settings, Vec<String>) {
         let text = format!("[plugin.p]\nfile = 'p.wasm'\n{text}");
         let (file, problems) = file::read(Path::new("d.toml"), &text);
-        let mut check = Check { problems };
+        let mut check = Check {
+            problems,
+            ..Check::default()
+        };
         let settings = check.settings(&Flags::default(), &file);
         let lines = check.problems.iter().map(ToString::to_string);
         (settings, lines.collect())

@@ -3,6 +3,7 @@
 use super::Check;
 use crate::WeightedQueue;
 use crate::declared::{MOST_CONCURRENCY, RouteSettings};
+use crate::discovery::QueuePattern;
 use crate::name::QueueName;
 use crate::problem::Problem;
 use crate::section::{Layers, WrittenValue};
@@ -23,10 +24,15 @@ impl Check {
     }
 
     /// Assigns the limits of single queues.
-    pub(super) fn limits(&mut self, layers: Layers<'_>, queues: &mut [WeightedQueue]) {
+    pub(super) fn limits(
+        &mut self,
+        layers: Layers<'_>,
+        queues: &mut [WeightedQueue],
+        patterns: &[QueuePattern],
+    ) {
         for (name, given) in layers.entries("rate") {
             let rate = self.read(Some(given), value::rate);
-            if let Some(queue) = self.named(name, given, queues) {
+            for queue in self.named(name, given, queues, patterns) {
                 queue.rate = rate;
             }
         }
@@ -34,30 +40,42 @@ impl Check {
             let most = self.read(Some(given), |given| {
                 value::number(given, &(1..=MOST_CONCURRENCY))
             });
-            if let Some(queue) = self.named(name, given, queues) {
+            for queue in self.named(name, given, queues, patterns) {
                 queue.concurrency = most;
             }
         }
     }
 
-    /// Returns the queue of the route with this name.
+    /// Returns the queue of the route with this name, or those that the pattern of this text found.
     fn named<'q>(
         &mut self,
         name: &str,
         given: &WrittenValue,
         queues: &'q mut [WeightedQueue],
-    ) -> Option<&'q mut WeightedQueue> {
+        patterns: &[QueuePattern],
+    ) -> Vec<&'q mut WeightedQueue> {
+        let as_pattern = QueuePattern::parse(name, &given.at).ok();
+        let pattern = as_pattern.map(|pattern| pattern.to_string());
         let parsed = name.parse::<QueueName>().ok();
-        let at = queues
+        let mut of_patterns = patterns.iter();
+        let may_come = of_patterns.any(|other| {
+            let matches = parsed.as_ref().is_some_and(|name| other.has(name));
+            matches || pattern.as_ref() == Some(&other.to_string())
+        });
+        let is_here = queues
             .iter()
-            .position(|queue| Some(&queue.name) == parsed.as_ref());
-        if at.is_none() && !queues.is_empty() {
+            .any(|queue| Some(&queue.name) == parsed.as_ref());
+        if !is_here && !may_come && !queues.is_empty() {
             let names: Vec<String> = queues.iter().map(|queue| queue.name.to_string()).collect();
             let found = format!("`{name}` is not a queue of the route");
             let problem = Problem::new(&given.at, found, names.join(" or "));
             let names = names.iter().map(String::as_str);
             self.problems.push(problem.nearest(name, names));
         }
-        queues.get_mut(at?)
+        let named = queues.iter_mut().filter(|queue| {
+            let is_found = pattern.is_some() && queue.found_by == pattern;
+            is_found || Some(&queue.name) == parsed.as_ref()
+        });
+        named.collect()
     }
 }

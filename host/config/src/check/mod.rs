@@ -17,11 +17,13 @@ mod trials;
 use super::declared::{
     FleetSettings, LogSettings, ProgramSettings, RouteSettings, SettingPart, Table,
 };
+use super::discovery::{FoundQueues, QueuePattern};
 use super::file::File;
 use super::flags::Flags;
 use super::otel::Otlp;
 use super::problem::Problem;
 use super::queues;
+use super::queues::RouteQueues;
 use super::section::{Layers, Section, WrittenValue};
 use super::value::{self, BareUnit};
 use super::{Places, PluginConfig, Retry, Route, Settings, StoreConfig};
@@ -42,6 +44,8 @@ const WITHIN_LEASE: std::ops::RangeInclusive<Duration> = Duration::ZERO..=VISIBI
 #[derive(Debug, Default)]
 pub(super) struct Check {
     pub(super) problems: Vec<Problem>,
+    /// The queues that patterns found.
+    pub(super) found: FoundQueues,
 }
 
 impl Check {
@@ -98,6 +102,10 @@ impl Check {
         self.dead_letters_in_account(&routes, &places.stores.accounts);
         self.limits_of_routes(&mut routes, &file.routes, &limits, &places.stores);
         self.batches_of_tenants(&routes);
+        for route in &mut routes {
+            let queues = &mut route.queues;
+            queues.retain(|queue| !QueuePattern::is_pattern(&queue.name.name));
+        }
         Settings {
             stores: places.stores,
             log: places.log,
@@ -186,8 +194,11 @@ impl Check {
             self.problems
                 .push(problem.hint("written like queues = [\"local:default\"]"));
         }
-        let mut queues = queues::read(queues, &mut self.problems);
-        self.limits(layers, &mut queues);
+        let RouteQueues {
+            mut queues,
+            patterns,
+        } = queues::read(queues, &self.found, &mut self.problems);
+        self.limits(layers, &mut queues, &patterns);
         let dead_letter = self.read(layers.one("dead-letter"), |given| {
             queues::dead_letter(given, &queues)
         });
@@ -195,6 +206,9 @@ impl Check {
             || queues
                 .iter()
                 .any(|queue| queue.name.backend.has_dead_letters(&queue.name.name));
+        let tag = layers.entries("queue-tag").into_values().next();
+        self.problems
+            .extend(tag.and_then(|tag| useless_tags(tag, &patterns)));
         let plugin = self.plugin_for(section, flags, file, plugins);
         let name = self.read(layers.one("name"), |given| value::text(given, "a name"));
         let settings = RouteSettings::read(layers, &mut self.problems);
@@ -206,6 +220,7 @@ impl Check {
             name: name.unwrap_or_else(|| plugin.name.clone()),
             at: section.at.clone(),
             queues,
+            patterns,
             plugin,
             settings,
             retry: self.retry(layers, has_dead_letters),
@@ -307,7 +322,8 @@ impl Check {
                     Some(other) if *other != route.name => {
                         let found = format!("`{}` is in route `{other}` already", queue.name);
                         let wanted = "each queue in one route";
-                        self.problems.push(Problem::new(&queue.at, found, wanted));
+                        self.problems
+                            .push(Problem::new(&queue.at, found, wanted).of_queue(queue));
                     }
                     _ => {
                         taken.insert(&queue.name, &route.name);
@@ -316,6 +332,23 @@ impl Check {
             }
         }
     }
+}
+
+/// Reports tags of queues that no pattern looks up, or whose backend has none.
+fn useless_tags(tag: &WrittenValue, patterns: &[QueuePattern]) -> Option<Problem> {
+    let Some(pattern) = patterns.iter().find(|one| !one.backend().facts().has_tags) else {
+        let wanted = "a pattern such as prod-* in `queues`";
+        let found = "a tag without queues that are looked up";
+        return patterns
+            .is_empty()
+            .then(|| Problem::new(&tag.at, found, wanted));
+    };
+    let found = format!("a tag of queues `{pattern}`");
+    Some(Problem::new(
+        &tag.at,
+        found,
+        "SQS or the embedded queue, which have tags",
+    ))
 }
 
 fn pause(given: &WrittenValue) -> Result<Duration, Problem> {

@@ -63,6 +63,14 @@ settings! {
             given.one(|given| value::duration(given, BareUnit::Seconds, &range)).unwrap_or(LOOK)
         };
 
+    /// How often to look for queues that match patterns in `queues`, 1 to 3600 seconds
+    "discovery-interval" => Setting::new("S").default("60").applies(Reload::Live).flag(Group::Queues),
+        discovery_interval: Duration = |given| {
+            let range = Duration::from_secs(1)..=Duration::from_secs(3600);
+            let given = given.one(|given| value::duration(given, BareUnit::Seconds, &range));
+            given.unwrap_or(Duration::from_secs(60))
+        };
+
     /// When /readyz answers 200: while any-route works, or only while every-route and each of its
     /// queues and accounts does
     "ready-when" => Setting::new("any-route|every-route")

@@ -22,6 +22,9 @@ pub(crate) const MOST_CONCURRENCY: usize = 100_000;
 const MOST_BATCH: usize = 10_000;
 const MOST_PREFETCH: usize = 100_000;
 const LONGEST_POLL: Duration = Duration::from_secs(20);
+/// The default number of queues that a pattern serves. Each is received from by itself.
+const QUEUES: usize = 100;
+const MOST_QUEUES: usize = 1_000;
 const LONGEST_WINDOW: Duration = Duration::from_secs(300);
 /// How long something may be remembered, and how old a message may be.
 const AGES: std::ops::RangeInclusive<Duration> =
@@ -42,6 +45,19 @@ settings! {
     /// Queues, the most urgent first; or each with a weight, as in payments:3,default:1
     "queues" => Setting::new("LIST").shape(Shape::List).default("local:default")
         .flag(Group::Queues).syntax(Syntax::Text);
+
+    /// The most queues that a pattern in `queues` serves, as in prod-*
+    "max-queues" => Setting::new("N").default("100").applies(Reload::Live).flag(Group::Queues),
+        max_queues: usize = |given| {
+            given.one(|given| value::number(given, &(1..=MOST_QUEUES))).unwrap_or(QUEUES)
+        };
+
+    /// A tag that queues of patterns in `queues` must have, as in team=payments; may be repeated
+    "queue-tag" => Setting::new("NAME=VALUE").shape(Shape::Map).default("none")
+        .applies(Reload::Live).flag(Group::Queues).syntax(Syntax::Pairs),
+        queue_tag: Vec<(String, String)> = |given| {
+            given.entries(|_, given| Ok(given.text.trim().to_owned()))
+        };
 
     /// The [account.NAME] of its queues
     "account" => Setting::new("NAME").default("the account whose patterns match, else the process's own");

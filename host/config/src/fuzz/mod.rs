@@ -1,6 +1,7 @@
 //! Fuzz targets: texts of users into settings. No text panics, every problem says where and what in
 //! one line, and what was accepted is accepted again, as the same, when it is written out.
 
+use super::discovery::FoundQueues;
 use super::flags::Flags;
 use super::problem::Problem;
 use super::section::WrittenValue;
@@ -28,21 +29,34 @@ pub fn settings(bytes: &[u8]) {
             flags.take(name, WrittenValue::new(flag, value));
         }
     }
-    let (settings, problems) = read(&flags, file);
+    let none = FoundQueues::new();
+    let (settings, problems) = read(&flags, file, &none);
     problems.iter().for_each(check_problem);
-    if problems.is_empty() {
+    let patterns = settings.patterns().map(|pattern| {
+        let mut queue = pattern.as_queue().clone();
+        queue.name = queue.name.replace('*', "x");
+        (pattern.to_string(), vec![queue])
+    });
+    let found: FoundQueues = patterns.collect();
+    if !found.is_empty() {
+        let (_, problems) = read(&flags, file, &found);
+        problems.iter().for_each(check_problem);
+    } else if problems.is_empty() {
         hold(&settings);
         let text = written::file(&settings);
-        let (again, problems) = read(&Flags::default(), &text);
+        let (again, problems) = read(&Flags::default(), &text, &none);
         assert_eq!(problems, [], "{text}");
         assert_eq!(written::file(&again), text);
     }
 }
 
-fn read(flags: &Flags, text: &str) -> (Settings, Vec<Problem>) {
+fn read(flags: &Flags, text: &str, found: &FoundQueues) -> (Settings, Vec<Problem>) {
     let (file, mut problems) = file::read(Path::new("dispatcher.toml"), text);
     problems.extend(flags.problems.iter().cloned());
-    let mut check = check::Check { problems };
+    let mut check = check::Check {
+        problems,
+        found: found.clone(),
+    };
     let settings = check.settings(flags, &file);
     (settings, check.problems)
 }
@@ -141,13 +155,15 @@ fn time(time: &Duration) -> String {
 
 fn queue_list(given: &WrittenValue) {
     let mut problems = Vec::new();
-    let list = queues::read(std::slice::from_ref(given), &mut problems);
+    let none = FoundQueues::new();
+    let list = queues::read(std::slice::from_ref(given), &none, &mut problems);
     problems.iter().for_each(check_problem);
-    if problems.is_empty() {
-        let texts: Vec<_> = list.iter().map(written::queue).collect();
+    // The weights of patterns are those of the queues that they find.
+    if problems.is_empty() && list.patterns.is_empty() {
+        let texts: Vec<_> = list.queues.iter().map(written::queue).collect();
         let again = WrittenValue::new("here", texts.join(","));
-        let again = queues::read(&[again], &mut problems);
-        assert_eq!((again, problems), (list, Vec::new()));
+        let again = queues::read(&[again], &none, &mut problems);
+        assert_eq!((again.queues, problems), (list.queues, Vec::new()));
     }
 }
 

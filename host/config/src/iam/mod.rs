@@ -199,9 +199,14 @@ fn use_queues(
     account: Option<&AwsAccount>,
     partition: &str,
 ) -> Vec<Statement> {
-    const TAKING: &[Purpose] = &[Purpose::Receive, Purpose::DeadLetter, Purpose::Redrive];
-    let mut uses = uses(settings);
-    uses.retain(|(name, _)| name.account_in(&settings.stores.accounts) == account);
+    const TAKING: &[Purpose] = &[
+        Purpose::List,
+        Purpose::Find,
+        Purpose::Receive,
+        Purpose::DeadLetter,
+        Purpose::Redrive,
+    ];
+    let uses = uses(settings, account);
     let mut statements = Vec::new();
     for purposes in [TAKING, &[Purpose::Send]] {
         for backend in backends::all() {
@@ -237,18 +242,33 @@ fn use_fleet(
     merged(wanted.into_iter())
 }
 
-/// Lists the queues in the settings with their purpose.
-fn uses(settings: &Settings) -> Vec<(&QueueName, Purpose)> {
+/// Lists the queues of an account in the settings with their purpose. A pattern stands for all queues
+/// that it may find.
+fn uses<'a>(settings: &'a Settings, account: Option<&AwsAccount>) -> Vec<(&'a QueueName, Purpose)> {
+    let accounts = &settings.stores.accounts;
     let mut uses = Vec::new();
     for route in &settings.routes {
-        let queues = route.queues.iter().map(|queue| &queue.name);
-        uses.extend(queues.clone().map(|name| (name, Purpose::Receive)));
+        let written = route.queues.iter().filter(|queue| queue.found_by.is_none());
+        let mut queues: Vec<&QueueName> = written.map(|queue| &queue.name).collect();
+        queues.retain(|name| name.account_in(accounts) == account);
+        let patterns = route.patterns.iter();
+        let may_find = patterns.filter(|pattern| pattern.accounts(accounts).contains(&account));
+        for pattern in may_find {
+            let name = pattern.as_queue();
+            uses.extend([(name, Purpose::List), (name, Purpose::Find)]);
+            queues.push(name);
+        }
+        uses.extend(queues.iter().map(|name| (*name, Purpose::Receive)));
         match &route.dead_letter {
-            Some(name) => uses.push((name, Purpose::DeadLetter)),
-            None => uses.extend(queues.map(|name| (name, Purpose::Redrive))),
+            Some(name) if name.account_in(accounts) == account => {
+                uses.push((name, Purpose::DeadLetter))
+            }
+            Some(_) => {}
+            None => uses.extend(queues.iter().map(|name| (*name, Purpose::Redrive))),
         }
         let sends = route.plugin.settings.allow_send.iter();
-        uses.extend(sends.map(|name| (name, Purpose::Send)));
+        let of_account = sends.filter(|name| name.account_in(accounts) == account);
+        uses.extend(of_account.map(|name| (name, Purpose::Send)));
     }
     uses
 }

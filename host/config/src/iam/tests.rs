@@ -292,6 +292,39 @@ fn store_of_the_fleet_needs_its_table_with_and_without_limits() {
 }
 
 #[test]
+fn pattern_needs_permission_in_each_account_that_may_have_its_queues() {
+    let text = "[account.a]\nqueues = ['prod-a-*']\n[account.b]\nqueues = ['test-*']\n\
+                [account.c]\n[plugin.p]\nfile = 'p.wasm'\n\
+                [[route]]\nname = 'open'\nqueues = ['prod-*']\n\
+                [[route]]\nname = 'c'\naccount = 'c'\nqueues = ['jobs-*']\n";
+    let (settings, problems) = from_file(text, &[]);
+    assert_eq!(problems, [""; 0]);
+    let all = policy(&settings, &AccountKeys::new());
+    let all: serde_json::Value = serde_json::from_str(&all).expect("JSON");
+    let accounts = &all["accounts"];
+    for (policy, patterns) in [
+        (&all["process"], &["prod-*"][..]),
+        (&accounts["a"]["policy"], &["prod-*"]),
+        (&accounts["b"]["policy"], &[]),
+        (&accounts["c"]["policy"], &["jobs-*"]),
+    ] {
+        let statements = policy["Statement"].as_array().expect("a list").iter();
+        let of = |sid: &str| {
+            let mut found = statements.clone().filter(|one| one["Sid"] == sid);
+            found.next().map(|one| one["Resource"].clone())
+        };
+        let names = patterns
+            .iter()
+            .map(|name| format!("arn:aws:sqs:*:*:{name}"));
+        let queues = (!patterns.is_empty()).then(|| names.collect::<Vec<_>>().into());
+        assert_eq!(of("FindQueues"), queues, "{patterns:?}");
+        assert_eq!(of("TakeMessages"), queues, "{patterns:?}");
+        let every = serde_json::json!(["*"]);
+        assert_eq!(of("ListQueues"), queues.map(|_| every), "{patterns:?}");
+    }
+}
+
+#[test]
 fn each_account_has_its_policy_and_the_trust_of_its_role() {
     let text = "[account.a]\nrole = 'arn:aws:iam::111122223333:role/r'\nexternal-id = 'x1'\n\
                 queues = ['team-a-*']\nfunctions = ['f']\n\

@@ -363,6 +363,7 @@ fn compare_route(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<(&'static str, bool)
         name: _,
         at: _,
         queues,
+        patterns: _,
         plugin,
         settings,
         retry: Retry {

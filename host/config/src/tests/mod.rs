@@ -2,6 +2,7 @@
 
 mod accounts;
 mod classic_mode;
+mod discovery;
 mod order;
 
 use super::*;

@@ -3,7 +3,7 @@
 
 mod setting;
 
-use crate::account::Accounts;
+use crate::account::{Accounts, AwsAccount};
 use crate::clock::Timestamp;
 use crate::control::{ControlChange, QueueControl};
 use crate::error_kind::{CallError, ErrorKind};
@@ -16,6 +16,7 @@ use crate::queue::{Depth, Queue, QueueError};
 use crate::schedule::ScheduleStore;
 pub use setting::{BackendSetting, BadValue, SectionValues, SettingFlag, SettingForm};
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::hash::{Hash, Hasher};
 use std::ops::RangeInclusive;
@@ -43,6 +44,8 @@ pub struct BackendFacts {
     pub is_embedded: bool,
     /// Whether calls for a queue are made as its account says.
     pub has_accounts: bool,
+    /// Whether queues have tags.
+    pub has_tags: bool,
     /// Whether the backend has both FIFO and standard queues. Otherwise all its queues treat groups
     /// alike.
     pub has_fifo_queues: bool,
@@ -95,6 +98,7 @@ impl BackendFacts {
             shared_settings: &[],
             is_embedded: false,
             has_accounts: false,
+            has_tags: false,
             has_fifo_queues: false,
             can_choose_newest: true,
             shares_out: false,
@@ -346,9 +350,21 @@ pub enum ScheduleOf<'a> {
     },
 }
 
+/// The names of queues that are looked up.
+pub struct WantedNames<'a> {
+    /// The start of all of them.
+    pub prefix: &'a str,
+    /// Whether a name is one of them.
+    pub is_wanted: &'a (dyn Fn(&str) -> bool + Sync),
+}
+
 /// The use of a queue for which IAM permissions are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
+    /// The program lists queues, for a pattern of names.
+    List,
+    /// The program asks which queues of a pattern are dead-letter queues.
+    Find,
     /// The program receives from the queue and settles.
     Receive,
     /// The program moves dead letters to the queue.
@@ -438,6 +454,27 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// Lists the names of all queues, if the backend can.
     async fn queues(&self) -> Result<Vec<String>, QueueError>;
+
+    /// Lists the queues with a wanted name, in an account or in that of the process. Creates nothing.
+    async fn queues_in(
+        &self,
+        _account: Option<&AwsAccount>,
+        wanted: &WantedNames<'_>,
+    ) -> Result<Vec<String>, QueueError> {
+        let mut names = self.queues().await?;
+        names.retain(|name| (wanted.is_wanted)(name));
+        Ok(names)
+    }
+
+    /// Whether a queue is the dead-letter queue of another one.
+    async fn is_dead_letter_queue(&self, _queue: &str) -> Result<bool, QueueError> {
+        Ok(false)
+    }
+
+    /// Returns the tags of a queue, if the backend has tags.
+    async fn tags(&self, _queue: &str) -> Result<BTreeMap<String, String>, QueueError> {
+        Ok(BTreeMap::new())
+    }
 
     /// Returns the declarations that contradict existing queues. Creates and changes nothing.
     async fn contradictions(

@@ -50,20 +50,37 @@ pub(crate) async fn unusable(
     answers.into_iter().flatten().collect()
 }
 
+/// Asks the accounts in which queues of patterns may be for credentials. Returns those that give
+/// none.
+pub(crate) async fn of_patterns(settings: &Settings) -> UnusableAccounts {
+    let patterns = settings.patterns();
+    let all = patterns.flat_map(|pattern| pattern.accounts(&settings.stores.accounts));
+    let accounts: BTreeSet<&AwsAccount> = all.flatten().collect();
+    unusable(settings, |account| accounts.contains(account)).await
+}
+
 /// Returns settings without the queues of these accounts, and without the routes that are left with
 /// none or whose function or dead-letter queue is in one of them.
-pub(crate) fn without(settings: &Settings, unusable: &UnusableAccounts) -> Settings {
+pub(crate) fn usable(settings: &Settings, unusable: &UnusableAccounts) -> Settings {
     let mut left = settings.clone();
-    for route in &mut left.routes {
+    left.routes.retain_mut(|route| {
         let mut common = common_accounts(settings, route);
         if common.any(|account| unusable.contains_key(account)) {
-            route.queues.clear();
+            return false;
         }
+        let had_none = route.queues.is_empty();
         route.queues.retain(|queue| {
             let account = queue.name.account_in(&settings.stores.accounts);
             account.is_none_or(|account| !unusable.contains_key(account))
         });
-    }
+        had_none || !route.queues.is_empty()
+    });
+    left
+}
+
+/// Returns settings as [`usable`] does, and without the routes whose patterns match no queue.
+pub(crate) fn without(settings: &Settings, unusable: &UnusableAccounts) -> Settings {
+    let mut left = usable(settings, unusable);
     left.routes.retain(|route| !route.queues.is_empty());
     left
 }
@@ -82,7 +99,11 @@ fn accounts_of<'a>(
 ) -> impl Iterator<Item = &'a AwsAccount> {
     let queues = route.queues.iter();
     let of_queues = queues.filter_map(|queue| queue.name.account_in(&settings.stores.accounts));
-    of_queues.chain(common_accounts(settings, route))
+    let patterns = route.patterns.iter();
+    let of_patterns = patterns.flat_map(|pattern| pattern.accounts(&settings.stores.accounts));
+    of_queues
+        .chain(of_patterns.flatten())
+        .chain(common_accounts(settings, route))
 }
 
 /// Iterates over the accounts that all queues of a route need: those of its dead-letter queue and of

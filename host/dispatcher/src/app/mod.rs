@@ -3,6 +3,7 @@
 
 mod accounts;
 pub mod build;
+mod discovery;
 pub mod doctor;
 pub mod drain;
 #[cfg(feature = "local")]
@@ -32,10 +33,11 @@ pub(crate) use traces::export_logs;
 use accounts::LeftOut;
 use build::schedule::Schedules;
 use build::{Backends, Built, RouteBuilder};
+use discovery::Discovery;
 use dispatcher_aws as aws;
-use dispatcher_config::Settings;
-use dispatcher_config::flags::Flags;
+use dispatcher_config::discovery::FoundQueues;
 use dispatcher_config::problem::Problem;
+use dispatcher_config::{Settings, SettingsSource};
 use dispatcher_console::access::Access;
 use dispatcher_core::control::QueueControl;
 use dispatcher_core::executor::pool::Pool;
@@ -113,13 +115,14 @@ pub struct ProcessContext {
     pub(crate) fleet_link: Arc<FleetLink>,
 }
 
-/// Runs until a signal, and then until no message is held. `flags` are the source of the settings:
-/// SIGHUP reloads their file.
+/// Runs until a signal, and then until no message is held. SIGHUP reloads the file of the settings'
+/// source.
 pub async fn run(
     settings: Settings,
-    flags: Flags,
+    source: SettingsSource,
     counters: Arc<Counters>,
 ) -> Result<(), Vec<Problem>> {
+    let flags = source.flags().clone();
     let rereads = flags.file.is_some() || has_token(&settings);
     let hangup = rereads
         .then(reload::listen)
@@ -133,7 +136,7 @@ pub async fn run(
     let (spawn, over) = (spawn_on(&pool), CancellationToken::new());
     let backends = Arc::new(Backends::new(settings.stores.clone()));
     let builder = RouteBuilder::new(&settings, &backends, counters.clone(), spawn, over.clone());
-    let Some(made) = make_unless_stopped(settings, &builder, &mut signals).await? else {
+    let Some(made) = make_unless_stopped(settings, source, &builder, &mut signals).await? else {
         return Ok(());
     };
     let (settings, left_out) = (made.settings, made.left_out);
@@ -177,6 +180,7 @@ pub async fn run(
         started: left_out.wanted.clone(),
         left_out,
         flags,
+        discovery: made.discovery,
         live,
         routes: routes.clone(),
         movers: movers.clone(),
@@ -184,7 +188,7 @@ pub async fn run(
         plugins,
         access,
     };
-    let reloading = hangup.map(|signal| tasks::spawn(reload::watch(signal, reload_calls, reload)));
+    let reloading = reload::start(hangup, reload_calls, reload);
     let until_stop = (reloading, replacing, operating);
     service_manager::ready(service_manager::RUNNING);
     let running = drain::until_stopped(signals, &shared, &routes, until_stop, &movers, pool);
@@ -269,6 +273,23 @@ fn operate(
     (lasting, (measuring, following))
 }
 
+/// Returns settings with the queues that their patterns find now, and a problem for each pattern
+/// whose queues cannot be looked up.
+pub async fn with_found_queues(
+    source: SettingsSource,
+    settings: Settings,
+) -> (Settings, Vec<Problem>) {
+    let backends = Backends::new(settings.stores.clone());
+    let unusable = accounts::of_patterns(&settings).await;
+    let mut discovery = Discovery::new(source);
+    let none = FoundQueues::new();
+    let looked = discovery.first_look(settings.clone(), &backends, &unusable, &none);
+    match looked.await {
+        Ok(found) => (found, Vec::new()),
+        Err(problems) => (settings, problems),
+    }
+}
+
 /// Opens and loads everything but receives nothing. Returns every problem. Opens nothing if an
 /// address could not be parsed: a default would mean another server.
 pub async fn check(settings: &Settings) -> Vec<Problem> {
@@ -277,6 +298,12 @@ pub async fn check(settings: &Settings) -> Vec<Problem> {
     }
     let backends = Arc::new(Backends::new(settings.stores.clone()));
     let examined = examine(settings, &backends).await;
+    // Their queues are not looked up.
+    let unusable = accounts::of_patterns(settings).await.into_iter();
+    let unusable = unusable.map(|(account, reason)| {
+        let at = format!("account {}", account.name);
+        Problem::new(at, format!("no credentials: {reason}"), "").failed()
+    });
     doctor::warnings(settings, &backends, true).await;
     for limit in settings.unused_limits() {
         tracing::warn!(limit = limit.name, "limit not used by any route");
@@ -284,9 +311,9 @@ pub async fn check(settings: &Settings) -> Vec<Problem> {
     match examined {
         Ok(plan) => {
             warn_of_stop(plan);
-            Vec::new()
+            unusable.collect()
         }
-        Err(problems) => problems,
+        Err(problems) => problems.into_iter().chain(unusable).collect(),
     }
 }
 
@@ -314,6 +341,7 @@ struct RunParts {
 /// The parts of a run that starts, with the settings in force.
 struct StartedParts {
     settings: Settings,
+    discovery: Discovery,
     left_out: LeftOut,
     run: RunParts,
 }
@@ -321,6 +349,7 @@ struct StartedParts {
 /// Makes the parts of a run, unless a signal arrives before.
 async fn make_unless_stopped(
     settings: Settings,
+    source: SettingsSource,
     builder: &RouteBuilder,
     signals: &mut Signals,
 ) -> Result<Option<StartedParts>, Vec<Problem>> {
@@ -330,17 +359,34 @@ async fn make_unless_stopped(
             tracing::info!("stopped before the first receive");
             Ok(None)
         }
-        made = make(settings, builder) => made.map(Some),
+        made = make(settings, source, builder) => made.map(Some),
     }
 }
 
 /// Makes the parts of a run, after creating the queues that the settings declare. Leaves out the
 /// queues of accounts that give no credentials.
-async fn make(wanted: Settings, builder: &RouteBuilder) -> Result<StartedParts, Vec<Problem>> {
-    let unusable = accounts::unusable(&wanted, |_| true).await;
+async fn make(
+    written: Settings,
+    source: SettingsSource,
+    builder: &RouteBuilder,
+) -> Result<StartedParts, Vec<Problem>> {
+    build::declare(&written.queues, &builder.backends).await;
+    let unusable = accounts::unusable(&written, |_| true).await;
+    let mut discovery = Discovery::new(source);
+    let (backends, none) = (&builder.backends, FoundQueues::new());
+    let looked = discovery.first_look(written, backends, &unusable, &none);
+    let mut wanted = looked.await?;
+    let mut run = loop {
+        match parts(&accounts::usable(&wanted, &unusable), builder).await {
+            Ok(run) => break run,
+            Err(problems) if discovery::refuse(&mut wanted, &problems, false) => {}
+            Err(problems) => return Err(problems),
+        }
+    };
+    // Those without a queue start with the first one.
+    let routes = &mut run.parts.routes;
+    routes.retain(|built| !built.queues.is_empty());
     let settings = accounts::without(&wanted, &unusable);
-    build::declare(&settings.queues, &builder.backends).await;
-    let mut run = parts(&settings, builder).await?;
     aws::accounts::put_in_force(&wanted.stores.accounts);
     if run.parts.fleet.is_none() {
         // Routes that are left out may have the only limits.
@@ -352,6 +398,7 @@ async fn make(wanted: Settings, builder: &RouteBuilder) -> Result<StartedParts, 
     }
     Ok(StartedParts {
         settings,
+        discovery,
         left_out: LeftOut { wanted, unusable },
         run,
     })

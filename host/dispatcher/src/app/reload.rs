@@ -5,22 +5,25 @@
 use super::accounts;
 use super::accounts::{LeftOut, RETRY};
 use super::build::{Parts, RouteBuilder};
+use super::discovery;
+use super::discovery::Discovery;
 use super::live::Live;
 use super::replace::ReloadRequests;
 use super::routes::RouteSet;
 use super::schedule::RunningMovers;
 use super::{build, live, service_manager, stop_plan, warn_of_stop};
 use dispatcher_aws as aws;
-use dispatcher_config as config;
-use dispatcher_config::Settings;
 use dispatcher_config::flags::Flags;
 use dispatcher_config::problem::Problem;
 use dispatcher_config::reload::{Changes, changes};
+use dispatcher_config::{Settings, SettingsSource};
 use dispatcher_console::access::Access;
 use dispatcher_core::account::AwsAccount;
 use dispatcher_core::clock;
+use dispatcher_core::clock::BootInstant;
 use dispatcher_core::fleet::limit::Limit;
 use dispatcher_core::tasks;
+use dispatcher_core::tasks::Task;
 use dispatcher_operate::objects::{ReloadedSettings, ReplacedRoute};
 use dispatcher_operate::problem::{CallProblem, StatusCode};
 use serde_json::Value;
@@ -42,6 +45,8 @@ pub(crate) struct ReloadedParts {
     pub left_out: LeftOut,
     /// The source of these settings.
     pub flags: Flags,
+    /// The queues of patterns.
+    pub discovery: Discovery,
     pub live: Arc<Live>,
     pub routes: Arc<RouteSet>,
     pub movers: Arc<Mutex<RunningMovers>>,
@@ -88,17 +93,28 @@ impl ReloadCalls {
     }
 }
 
-/// Applies changes at every signal and request, until dropped.
-pub(crate) async fn watch(
-    mut signal: Signal,
+/// Starts to apply changes, if there is a signal for it or queues are looked up.
+pub(crate) fn start(
+    signal: Option<Signal>,
+    calls: UnboundedReceiver<ReloadCall>,
+    reloaded: ReloadedParts,
+) -> Option<Task<()>> {
+    let may_change = signal.is_some() || reloaded.has_patterns();
+    may_change.then(|| tasks::spawn(watch(signal, calls, reloaded)))
+}
+
+/// Applies changes at every signal, if there is one, and at every request, until dropped.
+async fn watch(
+    mut signal: Option<Signal>,
     mut calls: UnboundedReceiver<ReloadCall>,
     mut reloaded: ReloadedParts,
 ) {
     let mut next_retry = clock::now() + RETRY;
+    let mut next_look = reloaded.next_look();
     loop {
         let is_complete = reloaded.left_out.unusable.is_empty();
         let call = tokio::select! {
-            signal = signal.recv() => match signal {
+            signal = received(signal.as_mut()) => match signal {
                 Some(()) => None,
                 None => return,
             },
@@ -108,11 +124,19 @@ pub(crate) async fn watch(
                 next_retry = clock::now() + RETRY;
                 continue;
             }
+            () = clock::sleep_until(Some(next_look)), if reloaded.has_patterns() => {
+                reloaded.look_up_queues(false).await;
+                next_look = reloaded.next_look();
+                continue;
+            }
         };
         service_manager::reloading();
         let result = reloaded.reload().await;
         match &result {
-            Ok(_) => service_manager::ready(service_manager::RUNNING),
+            Ok(_) => {
+                next_look = reloaded.next_look();
+                service_manager::ready(service_manager::RUNNING);
+            }
             Err(problems) => {
                 for problem in problems {
                     tracing::error!(%problem, "setting refused");
@@ -128,6 +152,14 @@ pub(crate) async fn watch(
     }
 }
 
+/// Returns when the signal has come. Without a signal, never.
+async fn received(signal: Option<&mut Signal>) -> Option<()> {
+    match signal {
+        Some(signal) => signal.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
 impl ReloadedParts {
     /// Reads the settings and applies them, or returns every problem.
     async fn reload(&mut self) -> Result<ReloadedSettings, Vec<Problem>> {
@@ -135,12 +167,89 @@ impl ReloadedParts {
         // The files may be on a file system that does not respond.
         let read = tasks::blocking(move || {
             access.reload();
-            config::settings(&flags)
+            let source = SettingsSource::read(&flags);
+            (source.written(), source)
         });
-        let (wanted, problems) = read.finished().await;
+        let ((written, problems), source) = read.finished().await;
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let accounts = &written.stores.accounts;
+        let backends = self.builder.backends.with_accounts(accounts);
         let known = &self.left_out.unusable;
-        let unusable = accounts::unusable(&wanted, |account| known.contains_key(account)).await;
-        self.change(LeftOut { wanted, unusable }, problems).await
+        let unusable = accounts::unusable(&written, |account| known.contains_key(account)).await;
+        let before = discovery::found(&self.left_out.wanted);
+        let mut discovery = Discovery::new(source);
+        let looked = discovery.first_look(written, &backends, &unusable, &before);
+        let wanted = looked.await?;
+        let reloaded = self.serve(LeftOut { wanted, unusable }, Vec::new()).await?;
+        self.discovery = discovery;
+        Ok(reloaded)
+    }
+
+    /// Changes to these settings, without the queues that patterns found and that cannot be served.
+    async fn serve(
+        &mut self,
+        mut left_out: LeftOut,
+        mut problems: Vec<Problem>,
+    ) -> Result<ReloadedSettings, Vec<Problem>> {
+        let before = discovery::found(&self.left_out.wanted);
+        loop {
+            let LeftOut { wanted, unusable } = &left_out;
+            let (wanted, unusable) = (wanted.clone(), unusable.clone());
+            let changed = self.change(LeftOut { wanted, unusable }, problems).await;
+            match changed {
+                Ok(reloaded) => {
+                    discovery::tell_changes(&before, &discovery::found(&left_out.wanted));
+                    return Ok(reloaded);
+                }
+                Err(found) if discovery::refuse(&mut left_out.wanted, &found, false) => {
+                    problems = Vec::new();
+                }
+                Err(problems) => return Err(problems),
+            }
+        }
+    }
+
+    /// Looks up the queues of patterns, and serves those that have come and not those that are gone.
+    /// `is_sure` serves new ones at once.
+    async fn look_up_queues(&mut self, is_sure: bool) {
+        let LeftOut { wanted, unusable } = &self.left_out;
+        let (backends, unusable) = (&self.builder.backends, unusable.clone());
+        let before = discovery::found(wanted);
+        let looked = self.discovery.look(wanted, backends, &unusable, is_sure);
+        let (mut wanted, mut problems) = looked.await;
+        if discovery::refuse(&mut wanted, &problems, true) {
+            problems.clear();
+        }
+        while problems.is_empty() && discovery::found(&wanted) != before {
+            let (wanted_now, unusable) = (wanted.clone(), unusable.clone());
+            let left_out = LeftOut {
+                wanted: wanted_now,
+                unusable,
+            };
+            match self.change(left_out, Vec::new()).await {
+                Ok(_) => {
+                    return discovery::tell_changes(&before, &discovery::found(&wanted));
+                }
+                Err(found) if discovery::refuse(&mut wanted, &found, true) => {}
+                Err(found) => problems = found,
+            }
+        }
+        // The next lookup tries again.
+        for problem in problems {
+            tracing::error!(%problem, "queues found and not served: nothing changed");
+        }
+    }
+
+    /// Whether any route has a pattern of queues.
+    fn has_patterns(&self) -> bool {
+        self.left_out.wanted.patterns().next().is_some()
+    }
+
+    /// Returns when to look queues up again.
+    fn next_look(&self) -> BootInstant {
+        clock::now() + self.left_out.wanted.program.discovery_interval
     }
 
     /// Adds the queues of accounts that were left out and now give credentials.
@@ -153,6 +262,7 @@ impl ReloadedParts {
         let recovered: Vec<AwsAccount> = usable.cloned().collect();
         self.left_out.unusable.extend(unusable);
         self.show_left_out();
+        let has_recovered = !recovered.is_empty();
         // One by one: the queues of one account do not hinder those of another.
         for account in recovered {
             let (wanted, mut unusable) = (wanted.clone(), self.left_out.unusable.clone());
@@ -173,6 +283,9 @@ impl ReloadedParts {
             let reason = texts.join("; ");
             self.left_out.unusable.insert(account, reason);
             self.show_left_out();
+        }
+        if has_recovered && self.has_patterns() {
+            self.look_up_queues(true).await;
         }
     }
 

@@ -4,7 +4,8 @@ use super::{LooseArguments, block_on, flags, output};
 use crate::app;
 use crate::app::build::{fleet, records};
 use crate::error::Failure;
-use dispatcher_config as config;
+use dispatcher_config::discovery::QueuePattern;
+use dispatcher_config::{Route, Settings, SettingsSource};
 use dispatcher_telemetry::log;
 
 const EXAMPLES: &str = "\
@@ -27,10 +28,14 @@ pub(super) struct Args {
 /// Prints all problems, or a summary of the valid settings.
 pub(super) fn run(typed: LooseArguments) -> Result<(), Failure> {
     let flags = flags::with_classic(&typed.matches);
-    let (settings, mut problems) = config::settings(&flags);
+    let source = SettingsSource::read(&flags);
+    let (mut settings, mut problems) = source.written();
     problems.splice(0..0, typed.unknown);
     log::start(settings.log.format, &settings.log.level);
     flags::log_notices(&flags);
+    if problems.is_empty() {
+        (settings, problems) = block_on(app::with_found_queues(source, settings))?;
+    }
     problems.extend(block_on(app::check(&settings))?);
     if !problems.is_empty() {
         return Err(problems.into());
@@ -46,7 +51,11 @@ pub(super) fn run(typed: LooseArguments) -> Result<(), Failure> {
         let all = remembered
             .into_iter()
             .chain(fleet::describe(&settings, route));
-        let more: Vec<String> = all.map(|words| format!("; {words}")).collect();
+        let found = route
+            .patterns
+            .iter()
+            .map(|pattern| describe(&settings, route, pattern));
+        let more: Vec<String> = all.chain(found).map(|words| format!("; {words}")).collect();
         output::note(format!(
             "ok: route {}: {} -> {plugin}{}",
             route.name,
@@ -55,4 +64,16 @@ pub(super) fn run(typed: LooseArguments) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// Describes what a pattern matches today.
+fn describe(settings: &Settings, route: &Route, pattern: &QueuePattern) -> String {
+    let text = pattern.to_string();
+    let queues = route.queues.iter();
+    let matching = queues.filter(|queue| queue.found_by.as_ref() == Some(&text));
+    let found = matching.count();
+    let queues = if found == 1 { "queue" } else { "queues" };
+    let most = route.settings.max_queues;
+    let every = settings.program.discovery_interval.as_secs();
+    format!("{text} matches {found} {queues} now, at most {most}, looked up every {every} s")
 }

@@ -7,9 +7,8 @@ use crate::app;
 use crate::app::doctor;
 use crate::app::doctor::{Finding, Level, RouteDurations};
 use crate::error::{Exit, Failure};
-use dispatcher_config as config;
 use dispatcher_config::problem::Problem;
-use dispatcher_config::{AdminPlace, Settings, iam};
+use dispatcher_config::{AdminPlace, Settings, SettingsSource, iam};
 use dispatcher_operate::objects::{Queues, Routes, RunningList};
 use dispatcher_operate::operations::{QueueView, RouteView, RunningView};
 use dispatcher_telemetry::log;
@@ -56,7 +55,8 @@ pub(super) struct Args {
 /// Prints the findings, or the policy.
 pub(super) fn run(args: &Args, typed: LooseArguments) -> Result<(), Failure> {
     let flags = flags::with_classic(&typed.matches);
-    let (settings, mut problems) = config::settings(&flags);
+    let source = SettingsSource::read(&flags);
+    let (settings, mut problems) = source.written();
     problems.splice(0..0, typed.unknown);
     log::start(settings.log.format, &settings.log.level);
     flags::log_notices(&flags);
@@ -67,12 +67,20 @@ pub(super) fn run(args: &Args, typed: LooseArguments) -> Result<(), Failure> {
         return Err(problems.into());
     }
     if args.iam {
+        // Who asks for a policy may have none yet.
+        let (settings, _) = block_on(app::with_found_queues(source, settings))?;
         let keys = block_on(doctor::keys(&settings))?;
         return output::line(iam::policy(&settings, &keys));
     }
     let findings = block_on(async {
+        let (settings, problems) = app::with_found_queues(source, settings).await;
         let measured = measured(&settings).await;
-        doctor::look(&settings, &measured).await
+        let found = doctor::look(&settings, &measured).await;
+        problems
+            .into_iter()
+            .map(Finding::from)
+            .chain(found)
+            .collect::<Vec<_>>()
     })?;
     if args.json {
         output::json(&findings.iter().map(as_json).collect())?

@@ -3,7 +3,7 @@
 use super::{LooseArguments, block_on, block_on_beside_guests, flags};
 use crate::app;
 use crate::error::Failure;
-use dispatcher_config as config;
+use dispatcher_config::SettingsSource;
 use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_telemetry::log;
 use dispatcher_telemetry::otlp::LogRecords;
@@ -52,7 +52,8 @@ pub(super) struct Args {
 /// Checks everything first, and starts only if there is no problem.
 pub(super) fn run(typed: LooseArguments) -> Result<(), Failure> {
     let flags = flags::with_classic(&typed.matches);
-    let (settings, mut problems) = config::settings(&flags);
+    let source = SettingsSource::read(&flags);
+    let (settings, mut problems) = source.written();
     problems.splice(0..0, typed.unknown);
     let logs = settings.otlp.logs.as_ref();
     let records = logs.map(|logs| LogRecords::new(logs.batches.capacity));
@@ -68,7 +69,7 @@ pub(super) fn run(typed: LooseArguments) -> Result<(), Failure> {
     let _progress = screen.progress(move || shown.snapshot());
     block_on_beside_guests(async move {
         let exporting = app::export_logs(&settings.otlp, records)?;
-        let ended = app::run(settings, flags, counters).await;
+        let ended = app::run(settings, source, counters).await;
         exporting.finish(None).await;
         Ok(ended?)
     })?

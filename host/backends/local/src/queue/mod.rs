@@ -52,6 +52,7 @@ use dispatcher_core::queue::{
     PurgeStep, Queue, QueueError, QueueFacts, ReceivedMessages, VISIBILITY_CEILING,
 };
 use dispatcher_sqlite::Database;
+use std::collections::BTreeMap;
 
 use settle::Origin;
 use std::path::Path;
@@ -259,6 +260,24 @@ impl LocalStore {
     pub fn names(&self) -> Result<Vec<String>, QueueError> {
         self.handle
             .run_blocking(Durability::Look, |turn| look::names(turn))
+    }
+
+    /// Whether the redrive policy of another queue names this one.
+    pub fn has_sources(&self, name: &str) -> Result<bool, QueueError> {
+        let name = name.to_owned();
+        let sources = self
+            .handle
+            .run_blocking(Durability::Look, move |turn| registry::sources(turn, &name))?;
+        Ok(!sources.is_empty())
+    }
+
+    /// Returns the tags of the queue of this bare name.
+    pub fn tags(&self, name: &str) -> Result<BTreeMap<String, String>, QueueError> {
+        let name = name.to_owned();
+        let queue = self
+            .handle
+            .run_blocking(Durability::Look, move |turn| registry::find(turn, &name))?;
+        Ok(queue.map(|queue| queue.settings.tags).unwrap_or_default())
     }
 
     /// Returns how much each of these queues holds, by their bare names and in their order; `None`

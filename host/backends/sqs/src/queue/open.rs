@@ -3,6 +3,7 @@
 
 use super::address::{Address, OwnEndpoint, name_in_url};
 use super::{Clients, QueueTarget};
+use aws_sdk_sqs::error::ProvideErrorMetadata;
 use aws_sdk_sqs::types::QueueAttributeName;
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
@@ -10,7 +11,7 @@ use dispatcher_aws::failure::{About, CallName};
 use dispatcher_core::clock;
 use dispatcher_core::queue::{ErrorKind, QueueError};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,20 +52,27 @@ impl Sqs {
         }
     }
 
-    /// Returns the sorted names of the queues in the configured account and region, at most 1,000.
-    pub async fn names(&self) -> Result<Vec<String>, QueueError> {
+    /// Returns the sorted names of the queues in the configured account and region: all that begin
+    /// with a prefix, or at most 1,000.
+    pub async fn names(&self, prefix: Option<&str>) -> Result<Vec<String>, QueueError> {
         let clients = self.reach(None, None);
         let call = CallName {
             step: "ListQueues",
             about: About::All,
             place: &clients.place,
         };
+        let most = prefix.map_or(MOST_NAMES, |_| usize::MAX);
         let mut names: Vec<String> = Vec::new();
         let mut token = None;
         loop {
             let page = clients
                 .control
                 .list_queues()
+                .set_queue_name_prefix(
+                    prefix
+                        .filter(|prefix| !prefix.is_empty())
+                        .map(str::to_owned),
+                )
                 .max_results(i32::try_from(MOST_NAMES).expect("a thousand"))
                 .set_next_token(token)
                 .send()
@@ -72,13 +80,66 @@ impl Sqs {
                 .map_err(|error| call.failed(&error))?;
             names.extend(page.queue_urls().iter().map(|url| name_in_url(url).into()));
             token = page.next_token;
-            if token.is_none() || names.len() >= MOST_NAMES {
+            if token.is_none() || names.len() >= most {
                 break;
             }
         }
         names.sort();
-        names.truncate(MOST_NAMES);
+        names.truncate(most);
         Ok(names)
+    }
+
+    /// Whether the redrive policy of another queue names this one.
+    pub async fn has_sources(&self, name: &str) -> Result<bool, QueueError> {
+        let (url, clients) = self.resolve(name).await?;
+        let call = CallName {
+            step: "ListDeadLetterSourceQueues",
+            about: About::Queue(name),
+            place: &clients.place,
+        };
+        let asked = clients
+            .control
+            .list_dead_letter_source_queues()
+            .queue_url(url)
+            .max_results(1)
+            .send();
+        match asked.await {
+            Ok(sources) => Ok(!sources.queue_urls().is_empty()),
+            Err(error) if error.meta().code() == Some("InvalidAction") => {
+                self.is_redrive_target(name).await
+            }
+            Err(error) => Err(call.failed(&error)),
+        }
+    }
+
+    /// Reads all redrive policies to find one that names this queue: some emulators do not know
+    /// `ListDeadLetterSourceQueues`.
+    async fn is_redrive_target(&self, name: &str) -> Result<bool, QueueError> {
+        let own = self.find(name).await?.source;
+        for other in self.names(None).await? {
+            let target = match self.find(&other).await {
+                Ok(found) => found.redrive.target,
+                Err(error) if error.kind == ErrorKind::NotFound => None,
+                Err(error) => return Err(error),
+            };
+            if target.is_some_and(|target| *target == *own) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the tags of a queue.
+    pub async fn tags(&self, name: &str) -> Result<BTreeMap<String, String>, QueueError> {
+        let (url, clients) = self.resolve(name).await?;
+        let call = CallName {
+            step: "ListQueueTags",
+            about: About::Queue(name),
+            place: &clients.place,
+        };
+        let asked = clients.control.list_queue_tags().queue_url(url).send();
+        let answer = asked.await.map_err(|error| call.failed(&error))?;
+        Ok(answer.tags.into_iter().flatten().collect())
     }
 
     /// Returns the key of a queue that is encrypted with AWS KMS. Returns `None` for the keys of

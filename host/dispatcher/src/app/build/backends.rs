@@ -3,12 +3,13 @@
 use crate::app::waiting;
 use dispatcher_config::StoreConfig;
 use dispatcher_config::backends::{all, embedded, unnamed};
+use dispatcher_config::discovery::QueuePattern;
 use dispatcher_config::name::QueueName;
 use dispatcher_config::problem::Problem;
-use dispatcher_core::account::Accounts;
+use dispatcher_core::account::{Accounts, AwsAccount};
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, CancelCount, Contradiction, Purpose, QueueDeclaration,
-    QueueKey, QueueTerms, ServerWarning, WorkerInfo, not_made_yet,
+    QueueKey, QueueTerms, ServerWarning, WantedNames, WorkerInfo, not_made_yet,
 };
 use dispatcher_core::memory::Budget;
 use dispatcher_core::queue::{Depth, ErrorKind, Queue, QueueError};
@@ -302,6 +303,37 @@ impl Backends {
             .into_iter()
             .map(|name| QueueName { backend, name })
             .collect())
+    }
+
+    /// Returns the queues of a pattern in an account, or in that of the process.
+    pub(crate) async fn find(
+        &self,
+        pattern: &QueuePattern,
+        account: Option<&AwsAccount>,
+    ) -> Result<Vec<QueueName>, QueueError> {
+        let backend = pattern.backend();
+        let client = self.client(backend).await?;
+        let wanted = WantedNames {
+            prefix: pattern.prefix(),
+            is_wanted: &|name| pattern.matches(name),
+        };
+        let names = client.queues_in(account, &wanted).await?;
+        let queues = names.into_iter().map(|name| QueueName { backend, name });
+        Ok(queues.collect())
+    }
+
+    /// Whether a queue is the dead-letter queue of another one.
+    pub(crate) async fn is_dead_letter_queue(&self, queue: &QueueName) -> Result<bool, QueueError> {
+        let client = self.client(queue.backend).await?;
+        client.is_dead_letter_queue(&queue.name).await
+    }
+
+    /// Returns the tags of a queue, if its backend has tags.
+    pub(crate) async fn tags(
+        &self,
+        queue: &QueueName,
+    ) -> Result<BTreeMap<String, String>, QueueError> {
+        self.client(queue.backend).await?.tags(&queue.name).await
     }
 
     /// Returns the embedded backend if it has a queue of this name. Creates no file.

@@ -121,7 +121,7 @@ impl RouteBuilder {
         let endless = routes
             .zip(&opened)
             .filter(|(route, queues)| is_endless(route, queues));
-        problems.extend(endless.map(|(route, _)| needs_dead_letters(route)));
+        problems.extend(endless.flat_map(|(route, _)| needs_dead_letters(route)));
         let routes = settings.routes.iter().zip(&opened);
         problems
             .extend(routes.flat_map(|(route, queues)| missing_dead_letter_queues(route, queues)));
@@ -207,7 +207,10 @@ async fn open_queues(
     for queue in &route.queues {
         match backends.open(&queue.name, terms).await {
             Ok(opened) => queues.push(opened),
-            Err(error) => problems.push(backends.problem(&queue.at, &queue.name, &error).await),
+            Err(error) => {
+                let problem = backends.problem(&queue.at, &queue.name, &error).await;
+                problems.push(problem.of_queue(queue));
+            }
         }
     }
     queues
@@ -220,10 +223,19 @@ fn is_endless(route: &Route, queues: &[Arc<dyn Queue>]) -> bool {
     route.retry.attempts.is_some() && endless
 }
 
-fn needs_dead_letters(route: &Route) -> Problem {
+/// Returns the problem of a route without dead-letter queues; for each queue, if patterns found all.
+fn needs_dead_letters(route: &Route) -> Vec<Problem> {
     let found = "a limit of attempts, which has no effect without a dead-letter queue";
-    let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
-    problem.hint("or leave the limit to the queue's own redrive policy")
+    let problem = Problem::new(&route.at, found, "a dead-letter queue as well")
+        .hint("or leave the limit to the queue's own redrive policy");
+    if route.queues.iter().all(|queue| queue.found_by.is_some()) {
+        let queues = route.queues.iter();
+        queues
+            .map(|queue| problem.clone().of_queue(queue))
+            .collect()
+    } else {
+        vec![problem]
+    }
 }
 
 /// Returns a problem for each queue of a route that must dead-letter old or unmatched messages but
@@ -240,6 +252,9 @@ fn missing_dead_letter_queues<'a>(
     let queues = queues.iter().map(|queue| queue.identity());
     let without = queues.filter(|queue| !queue.dead_letters);
     without.flat_map(move |queue| {
+        let mut all = route.queues.iter();
+        let configured =
+            all.find(|one| one.name.name == queue.name || one.name.to_string() == queue.name);
         let of_shed = dead_letters.then(|| {
             let problem = without_dead_letters(route, &queue.name, "a max-age", "older messages");
             problem.hint("or `shed = \"drop\"`, which deletes messages that are too old")
@@ -249,7 +264,11 @@ fn missing_dead_letter_queues<'a>(
             let problem = without_dead_letters(route, &queue.name, what, "them");
             problem.hint("or `unmatched = \"delete\"`, which deletes what no filter matches")
         });
-        of_shed.into_iter().chain(of_unmatched)
+        let both = of_shed.into_iter().chain(of_unmatched);
+        both.map(move |problem| match configured {
+            Some(configured) => problem.of_queue(configured),
+            None => problem,
+        })
     })
 }
 

@@ -18,12 +18,12 @@ use crate::app::drain::Signals;
 use crate::error::{Exit, Failure};
 use built::BuildRecord;
 use dispatcher_config as config;
-use dispatcher_config::Settings;
 use dispatcher_config::declared::LocalSettings;
 use dispatcher_config::flags::Flags;
 use dispatcher_config::name::QueueName;
 use dispatcher_config::problem::Problem;
 use dispatcher_config::section::{Layers, WrittenValue};
+use dispatcher_config::{Settings, SettingsSource};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::counters::Counters;
@@ -141,7 +141,7 @@ fn queue_name(folder: &str) -> String {
 
 /// Returns the settings of the run, from flags without the component and perhaps without an admin
 /// address.
-fn settings_of(given: &Flags, component: &Path) -> (Settings, Flags, Vec<Problem>) {
+fn settings_of(given: &Flags, component: &Path) -> (Settings, SettingsSource, Vec<Problem>) {
     let mut flags = given.clone();
     flags.take(
         "plugin",
@@ -151,7 +151,8 @@ fn settings_of(given: &Flags, component: &Path) -> (Settings, Flags, Vec<Problem
     if is_usual {
         flags.take("admin", WrittenValue::new("the admin address", ADMIN));
     }
-    let (mut settings, problems) = config::settings(&flags);
+    let source = SettingsSource::read(&flags);
+    let (mut settings, problems) = source.written();
     settings.functions = plugins::functions();
     if let Some(admin) = &mut settings.admin {
         // Another `dispatcher dev` may use the default port.
@@ -159,7 +160,7 @@ fn settings_of(given: &Flags, component: &Path) -> (Settings, Flags, Vec<Problem
         // A token that the user brought does not belong in the log.
         admin.prints_sign_in = admin.token_file == Some(token::file_in(&settings.stores.data));
     }
-    (settings, flags, problems)
+    (settings, source, problems)
 }
 
 /// The project to build.
@@ -201,16 +202,16 @@ async fn develop(
         return Ok(());
     };
     let _serving = serve(&settings, &flags, listen).await?;
-    let (settings, flags, problems) = settings_of(&flags, &component);
+    let (settings, source, problems) = settings_of(&flags, &component);
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    grants::note_ungranted(&component, &flags).await;
+    grants::note_ungranted(&component, source.flags()).await;
     for name in settings.queue_names() {
         output::note(format!("try it: {}", send_command(name, &settings)));
     }
     let rebuilding = tasks::spawn(rebuild(handler, component, sources));
-    let ended = app::run(settings, flags, Arc::new(Counters::default())).await;
+    let ended = app::run(settings, source, Arc::new(Counters::default())).await;
     drop(rebuilding);
     build::end();
     Ok(ended?)

@@ -105,27 +105,76 @@ impl Dynamo {
 
     /// Returns the sorted names of the tables that can be queues, among the first hundred tables.
     pub async fn names(&self) -> Result<Vec<String>, QueueError> {
+        let (names, _) = self.tables(None).await?;
+        let mut queues = Vec::new();
+        for name in names {
+            if self.can_be_queue(&name).await.is_ok_and(|can| can) {
+                queues.push(name);
+            }
+        }
+        queues.sort();
+        Ok(queues)
+    }
+
+    /// Returns the sorted names of all tables that have a wanted name and can be queues. Leaves out
+    /// those that may not be described.
+    pub async fn names_among(
+        &self,
+        is_wanted: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<Vec<String>, QueueError> {
+        let mut queues = Vec::new();
+        let mut last = None;
+        loop {
+            let (names, next) = self.tables(last).await?;
+            for name in names.into_iter().filter(|name| is_wanted(name)) {
+                match self.can_be_queue(&name).await {
+                    Ok(true) => queues.push(name),
+                    Ok(false) => {}
+                    Err(error) if error.kind == ErrorKind::AccessDenied => {
+                        tracing::debug!(table = name, %error, "table not looked at");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            last = next;
+            if last.is_none() {
+                break;
+            }
+        }
+        queues.sort();
+        Ok(queues)
+    }
+
+    /// Returns the names of some tables after the last one, and the last of them if there are more.
+    async fn tables(
+        &self,
+        last: Option<String>,
+    ) -> Result<(Vec<String>, Option<String>), QueueError> {
         let call = CallName {
             step: "ListTables",
             about: About::All,
             place: &self.place,
         };
-        let page = self
+        let asked = self
             .client
             .list_tables()
             .limit(MOST_NAMES)
-            .send()
-            .await
-            .map_err(|error| call.failed(&error))?;
-        let mut names = Vec::new();
-        for name in page.table_names.unwrap_or_default() {
-            let described = self.describe(&name).await;
-            if described.is_ok_and(|table| kind(&table).is_ok()) {
-                names.push(name);
-            }
+            .set_exclusive_start_table_name(last)
+            .send();
+        let page = asked.await.map_err(|error| call.failed(&error))?;
+        Ok((
+            page.table_names.unwrap_or_default(),
+            page.last_evaluated_table_name,
+        ))
+    }
+
+    /// Whether a table exists and has the keys of a queue.
+    async fn can_be_queue(&self, name: &str) -> Result<bool, QueueError> {
+        match self.describe(name).await {
+            Ok(table) => Ok(kind(&table).is_ok()),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
         }
-        names.sort();
-        Ok(names)
     }
 
     async fn describe(&self, name: &str) -> Result<TableDescription, QueueError> {
