@@ -140,11 +140,11 @@ impl BackendClient for LocalClient {
     }
 
     async fn is_dead_letter_queue(&self, queue: &str) -> Result<bool, QueueError> {
-        Ok(queue.ends_with(DEAD) || self.store().await?.has_sources(queue)?)
+        Ok(queue.ends_with(DEAD) || self.store().await?.has_sources(queue).await?)
     }
 
     async fn tags(&self, queue: &str) -> Result<BTreeMap<String, String>, QueueError> {
-        self.store().await?.tags(queue)
+        self.store().await?.tags(queue).await
     }
 
     async fn contradictions(

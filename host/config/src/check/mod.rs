@@ -334,21 +334,18 @@ impl Check {
     }
 }
 
-/// Reports tags of queues that no pattern looks up, or whose backend has none.
+/// Reports tags of queues that no pattern looks up, or whose backend does not have tags.
 fn useless_tags(tag: &WrittenValue, patterns: &[QueuePattern]) -> Option<Problem> {
-    let Some(pattern) = patterns.iter().find(|one| !one.backend().facts().has_tags) else {
-        let wanted = "a pattern such as prod-* in `queues`";
+    if patterns.is_empty() {
         let found = "a tag without queues that are looked up";
-        return patterns
-            .is_empty()
-            .then(|| Problem::new(&tag.at, found, wanted));
-    };
+        let wanted = "a pattern such as prod-* in `queues`";
+        return Some(Problem::new(&tag.at, found, wanted));
+    }
+    let mut patterns = patterns.iter();
+    let pattern = patterns.find(|one| !one.backend().facts().has_tags)?;
     let found = format!("a tag of queues `{pattern}`");
-    Some(Problem::new(
-        &tag.at,
-        found,
-        "SQS or the embedded queue, which have tags",
-    ))
+    let wanted = "SQS or the embedded queue, which have tags";
+    Some(Problem::new(&tag.at, found, wanted))
 }
 
 fn pause(given: &WrittenValue) -> Result<Duration, Problem> {

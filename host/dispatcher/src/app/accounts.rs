@@ -17,6 +17,7 @@ pub(crate) const RETRY: Duration = Duration::from_secs(15);
 pub(crate) type UnusableAccounts = BTreeMap<AwsAccount, String>;
 
 /// The settings that an operator wants, and the accounts whose queues are not in force.
+#[derive(Clone)]
 pub(crate) struct LeftOut {
     pub wanted: Settings,
     pub unusable: UnusableAccounts,

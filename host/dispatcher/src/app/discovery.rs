@@ -29,7 +29,7 @@ pub(crate) struct Discovery {
     told: ToldPatterns,
 }
 
-/// The patterns that the log has told about.
+/// The patterns that the log has named.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ToldPatterns {
     /// The patterns that match more queues than they may serve.
@@ -125,23 +125,20 @@ impl Discovery {
         known.into_iter().for_each(FailedLookup::warn);
         let decision = decide(&settings, before, listed, None);
         self.told.tell(&decision);
-        let (mut found, problems) = self.with(&settings, &decision.found);
-        if problems.is_empty() || refuse(&mut found, &problems, false) {
-            Ok(found)
-        } else {
-            Err(problems)
-        }
+        self.with(&settings, &decision.found, false)
     }
 
-    /// Looks the queues up again. Returns the settings with them, and their problems. `is_sure`
-    /// serves new ones at once.
+    /// Looks the queues up again. Returns the settings with them. `is_sure` serves new ones at once.
+    ///
+    /// # Errors
+    /// Returns the problems of the settings with the queues.
     pub(crate) async fn look(
         &mut self,
         settings: &Settings,
         backends: &Backends,
         unusable: &UnusableAccounts,
         is_sure: bool,
-    ) -> (Settings, Vec<Problem>) {
+    ) -> Result<Settings, Vec<Problem>> {
         let known = found(settings);
         let mut lookup = Lookup {
             settings,
@@ -157,19 +154,27 @@ impl Discovery {
         let candidates = (!is_sure).then_some(&self.candidates);
         let decision = decide(settings, &known, listed, candidates);
         self.told.tell(&decision);
-        let with_found = self.with(settings, &decision.found);
         self.candidates = decision.candidates;
-        with_found
+        self.with(settings, &decision.found, true)
     }
 
-    /// Returns settings with the queues that patterns find, and the problems of these.
-    fn with(&self, settings: &Settings, found: &FoundQueues) -> (Settings, Vec<Problem>) {
+    /// Returns settings with the queues that patterns find, without those that `refuse` leaves out.
+    fn with(
+        &self,
+        settings: &Settings,
+        found: &FoundQueues,
+        may_empty: bool,
+    ) -> Result<Settings, Vec<Problem>> {
         let (with_found, problems) = self.source.settings(found);
-        let settings = Settings {
+        let mut settings = Settings {
             routes: with_found.routes,
             ..settings.clone()
         };
-        (settings, problems)
+        if problems.is_empty() || refuse(&mut settings, &problems, may_empty) {
+            Ok(settings)
+        } else {
+            Err(problems)
+        }
     }
 }
 

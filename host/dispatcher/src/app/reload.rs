@@ -182,64 +182,60 @@ impl ReloadedParts {
         let mut discovery = Discovery::new(source);
         let looked = discovery.first_look(written, &backends, &unusable, &before);
         let wanted = looked.await?;
-        let reloaded = self.serve(LeftOut { wanted, unusable }, Vec::new()).await?;
-        self.discovery = discovery;
-        Ok(reloaded)
+        let mut left_out = LeftOut { wanted, unusable };
+        loop {
+            if let Some(reloaded) = self.change_or_refuse(&mut left_out, false).await? {
+                self.discovery = discovery;
+                return Ok(reloaded);
+            }
+        }
     }
 
-    /// Changes to these settings, without the queues that patterns found and that cannot be served.
-    async fn serve(
+    /// Changes to these settings. Leaves out queues that patterns found and that cannot be served;
+    /// then returns `None`, and the change can be tried again.
+    async fn change_or_refuse(
         &mut self,
-        mut left_out: LeftOut,
-        mut problems: Vec<Problem>,
-    ) -> Result<ReloadedSettings, Vec<Problem>> {
+        left_out: &mut LeftOut,
+        may_empty: bool,
+    ) -> Result<Option<ReloadedSettings>, Vec<Problem>> {
         let before = discovery::found(&self.left_out.wanted);
-        loop {
-            let LeftOut { wanted, unusable } = &left_out;
-            let (wanted, unusable) = (wanted.clone(), unusable.clone());
-            let changed = self.change(LeftOut { wanted, unusable }, problems).await;
-            match changed {
-                Ok(reloaded) => {
-                    discovery::tell_changes(&before, &discovery::found(&left_out.wanted));
-                    return Ok(reloaded);
-                }
-                Err(found) if discovery::refuse(&mut left_out.wanted, &found, false) => {
-                    problems = Vec::new();
-                }
-                Err(problems) => return Err(problems),
+        match self.change(left_out.clone()).await {
+            Ok(reloaded) => {
+                discovery::tell_changes(&before, &discovery::found(&left_out.wanted));
+                Ok(Some(reloaded))
             }
+            Err(problems) if discovery::refuse(&mut left_out.wanted, &problems, may_empty) => {
+                Ok(None)
+            }
+            Err(problems) => Err(problems),
         }
     }
 
     /// Looks up the queues of patterns, and serves those that have come and not those that are gone.
     /// `is_sure` serves new ones at once.
     async fn look_up_queues(&mut self, is_sure: bool) {
-        let LeftOut { wanted, unusable } = &self.left_out;
-        let (backends, unusable) = (&self.builder.backends, unusable.clone());
-        let before = discovery::found(wanted);
-        let looked = self.discovery.look(wanted, backends, &unusable, is_sure);
-        let (mut wanted, mut problems) = looked.await;
-        if discovery::refuse(&mut wanted, &problems, true) {
-            problems.clear();
-        }
-        while problems.is_empty() && discovery::found(&wanted) != before {
-            let (wanted_now, unusable) = (wanted.clone(), unusable.clone());
-            let left_out = LeftOut {
-                wanted: wanted_now,
-                unusable,
-            };
-            match self.change(left_out, Vec::new()).await {
-                Ok(_) => {
-                    return discovery::tell_changes(&before, &discovery::found(&wanted));
-                }
-                Err(found) if discovery::refuse(&mut wanted, &found, true) => {}
-                Err(found) => problems = found,
+        if let Err(problems) = self.serve_found_queues(is_sure).await {
+            // The next lookup tries again.
+            for problem in problems {
+                tracing::error!(%problem, "queues found and not served: nothing changed");
             }
         }
-        // The next lookup tries again.
-        for problem in problems {
-            tracing::error!(%problem, "queues found and not served: nothing changed");
+    }
+
+    async fn serve_found_queues(&mut self, is_sure: bool) -> Result<(), Vec<Problem>> {
+        let mut left_out = self.left_out.clone();
+        let before = discovery::found(&left_out.wanted);
+        let (backends, unusable) = (&self.builder.backends, &left_out.unusable);
+        let looked = self
+            .discovery
+            .look(&left_out.wanted, backends, unusable, is_sure);
+        left_out.wanted = looked.await?;
+        while discovery::found(&left_out.wanted) != before {
+            if self.change_or_refuse(&mut left_out, true).await?.is_some() {
+                break;
+            }
         }
+        Ok(())
     }
 
     /// Whether any route has a pattern of queues.
@@ -267,7 +263,7 @@ impl ReloadedParts {
         for account in recovered {
             let (wanted, mut unusable) = (wanted.clone(), self.left_out.unusable.clone());
             unusable.remove(&account);
-            let changed = self.change(LeftOut { wanted, unusable }, Vec::new());
+            let changed = self.change(LeftOut { wanted, unusable });
             let Err(problems) = changed.await else {
                 continue;
             };
@@ -294,11 +290,7 @@ impl ReloadedParts {
     }
 
     /// Applies settings, without the queues that they leave out, or returns every problem.
-    async fn change(
-        &mut self,
-        left_out: LeftOut,
-        mut problems: Vec<Problem>,
-    ) -> Result<ReloadedSettings, Vec<Problem>> {
+    async fn change(&mut self, left_out: LeftOut) -> Result<ReloadedSettings, Vec<Problem>> {
         let new = accounts::without(&left_out.wanted, &left_out.unusable);
         let old = self.live.settings();
         let changes = changes(&old, &new, &self.routes.waiting());
@@ -308,9 +300,7 @@ impl ReloadedParts {
             ..self.started.clone()
         };
         in_force.stores.accounts = new.stores.accounts.clone();
-        if problems.is_empty() {
-            problems.extend(self.name_limits(&new, &mut in_force));
-        }
+        let problems = self.name_limits(&new, &mut in_force);
         if !problems.is_empty() {
             return Err(problems);
         }

@@ -52,9 +52,9 @@ use dispatcher_core::queue::{
     PurgeStep, Queue, QueueError, QueueFacts, ReceivedMessages, VISIBILITY_CEILING,
 };
 use dispatcher_sqlite::Database;
-use std::collections::BTreeMap;
 
 use settle::Origin;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -263,21 +263,22 @@ impl LocalStore {
     }
 
     /// Whether the redrive policy of another queue names this one.
-    pub fn has_sources(&self, name: &str) -> Result<bool, QueueError> {
+    pub async fn has_sources(&self, name: &str) -> Result<bool, QueueError> {
         let name = name.to_owned();
         let sources = self
             .handle
-            .run_blocking(Durability::Look, move |turn| registry::sources(turn, &name))?;
-        Ok(!sources.is_empty())
+            .run(Durability::Look, move |turn| registry::sources(turn, &name));
+        Ok(!sources.await?.is_empty())
     }
 
     /// Returns the tags of the queue of this bare name.
-    pub fn tags(&self, name: &str) -> Result<BTreeMap<String, String>, QueueError> {
+    pub async fn tags(&self, name: &str) -> Result<BTreeMap<String, String>, QueueError> {
         let name = name.to_owned();
         let queue = self
             .handle
-            .run_blocking(Durability::Look, move |turn| registry::find(turn, &name))?;
-        Ok(queue.map(|queue| queue.settings.tags).unwrap_or_default())
+            .run(Durability::Look, move |turn| registry::find(turn, &name));
+        let tags = queue.await?.map(|queue| queue.settings.tags);
+        Ok(tags.unwrap_or_default())
     }
 
     /// Returns how much each of these queues holds, by their bare names and in their order; `None`
