@@ -430,3 +430,30 @@ fn urgent_messages_go_first_among_those_that_need_the_same_of_a_limit() {
         assert!(ended.met.contains(&met));
     });
 }
+
+/// The receives of earlier versions bring messages at their last receive while the new one works.
+#[test]
+fn versions_of_a_route_together_keep_its_limits() {
+    for of_queue in [None, Some(2)] {
+        let mut scenario = calm(Flavour::Fifo);
+        scenario.weighted = true;
+        scenario.route.concurrency = 4;
+        scenario.queues[0].concurrency = of_queue;
+        scenario.queues[0].redrive = Some(1);
+        scenario.queues.push(scenario.queues[0].clone());
+        scenario.mix.slow = 1_000;
+        for (number, send) in scenario.sends.iter_mut().enumerate() {
+            // The long poll of each version is under way.
+            send.at_ms = 12_000;
+            send.queue = number % 2;
+            send.group = u16::try_from(number).ok();
+        }
+        scenario.happenings = vec![
+            after_ms(5_000, HappeningKind::Reload(0)),
+            after_ms(3_000, HappeningKind::Reload(0)),
+        ];
+        holds(&scenario, |ended| {
+            assert!(count(ended, "attempts") >= 12);
+        });
+    }
+}

@@ -33,9 +33,9 @@ use dispatcher_core::job::Job;
 use dispatcher_core::message::place::{MessageKey, MessagePlace};
 use dispatcher_core::queue::sharing::Priority;
 use dispatcher_core::queue::{Identity, Queue};
-use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::scheduler::shared::SharedScheduler;
+use dispatcher_core::scheduler::{AttemptsLeft, SchedulerLimits};
 use dispatcher_core::tasks;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -144,7 +144,6 @@ struct Versions {
 struct EndingVersion {
     number: u64,
     scheduler: Arc<SharedScheduler<Job>>,
-    receives: bool,
 }
 
 impl VersionMaker {
@@ -179,13 +178,16 @@ impl VersionMaker {
             .ending
             .iter()
             .map(|one| EarlierVersion {
-                receives: one.receives,
-                attempts_left: self
+                queues: self
                     .queues
                     .iter()
-                    .map(|queue| queue.identity().name.clone())
-                    .zip(one.scheduler.lock().attempts_left())
+                    .map(|queue: &Arc<dyn Queue>| queue.identity().name.clone())
                     .collect(),
+                left: if self.route.settings.group_by.is_some() {
+                    AttemptsLeft::default()
+                } else {
+                    one.scheduler.lock().lower_to_attempts_left()
+                },
                 orders_groups: handover::orders_groups(&self.route),
             })
             .collect();
@@ -345,20 +347,11 @@ impl Process {
         versions.ending.push(EndingVersion {
             number,
             scheduler: running.scheduler.clone(),
-            receives: true,
         });
         let halt = maker.shared.halt.clone();
         let all = at.versions.clone();
         versions.finishing.spawn(async move {
-            finish(running, halt, latest, |receives| {
-                let mut versions = locked(&all);
-                let mut ending = versions.ending.iter_mut();
-                if let Some(own) = ending.find(|one| one.number == number) {
-                    own.receives = receives;
-                    maker.advance(&mut versions);
-                }
-            })
-            .await;
+            finish(running, halt, latest, || maker.advance(&mut locked(&all))).await;
             let mut versions = locked(&all);
             versions.ending.retain(|one| one.number != number);
             maker.advance(&mut versions);

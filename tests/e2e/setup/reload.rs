@@ -89,10 +89,10 @@ impl ReloadedProgram {
         limit.as_u64().expect("a number")
     }
 
-    /// Waits until the only route has a receive under way.
-    fn wait_for_receive(&self) {
+    /// Waits until the only route has this many receives under way.
+    fn wait_for_receives(&self, count: u64) {
         let deadline = Instant::now() + PATIENCE;
-        while self.get("routes")["items"][0]["receives"] != 1 {
+        while self.get("routes")["items"][0]["receives"] != count {
             assert!(Instant::now() < deadline, "{}", self.get("routes"));
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -273,7 +273,7 @@ async fn reload_with_problems_changes_nothing_and_names_them_all() {
     let r = away.clone() + &route("r", "");
     let mut program = ReloadedProgram::start(&service, &r);
     // Once its receive is open, no figure of an idle route changes.
-    program.wait_for_receive();
+    program.wait_for_receives(1);
     let before = program.get("routes");
     let bad = format!(
         "{away}[limit.l]\nconcurrency = 1\n[plugin.gone]\nfile = \"gone.wasm\"\n[plugin.hello]\nfile = \"{}\"\n\
@@ -372,6 +372,30 @@ async fn fifty_reloads_under_load_lose_and_repeat_nothing() {
         assert_eq!(program.running.lines(|line| line.contains(wrong)), [""; 0]);
     }
     program.running.stop();
+}
+
+/// The long poll of another queue is still under way when the new version handles a message.
+#[tokio::test]
+async fn messages_do_not_wait_for_the_receives_of_an_earlier_version() {
+    let server = MiniStack::shared();
+    let sqs = SqsServer::at(&server.url());
+    let (busy, idle) = (SqsServer::fresh_name("busy"), SqsServer::fresh_name("idle"));
+    let url = sqs.create(&busy, &[]).await;
+    sqs.create(&idle, &[]).await;
+    let service = service();
+    let with = |poll_for: u32| {
+        format!(
+            "[[route]]\nname = \"r\"\nplugin = \"p\"\nqueues = [\"{busy}\", \"{idle}\"]\npoll-for = {poll_for}\n"
+        )
+    };
+    let aws = |program: Program| program.aws(&server.url());
+    let program = ReloadedProgram::start_with(&service, &with(20), aws);
+    program.wait_for_receives(2);
+    program.reload(&service, &with(19));
+    sqs.send_many(&url, ["now".to_owned()]).await;
+    service.wait_for(1);
+    let answered = |line: &str| line.contains("\"outstanding receives answered\"");
+    assert_eq!(program.running.lines(answered), [""; 0]);
 }
 
 /// A version that leaves a queue takes nothing from the next one.

@@ -367,7 +367,12 @@ impl World {
         let one = &mut self.lives[life];
         one.was_paused.fill(true);
         one.was_reloaded = true;
-        one.patient_until = patient_until;
+        // A version that still receives is not waited for any longer than before.
+        one.patient_until = if clock::now() < one.patient_until {
+            one.patient_until.min(patient_until)
+        } else {
+            patient_until
+        };
         self.met.insert(MetCircumstances::Reloaded);
     }
 

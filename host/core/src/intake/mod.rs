@@ -170,6 +170,7 @@ impl Intake {
                 () = self.stop.cancelled(), if !stopping => {
                     stopping = true;
                     self.release_waiting();
+                    self.scheduler.retired.notify_one();
                     awaited = self.report_outstanding();
                 }
                 answer = polls.next() => {
@@ -179,6 +180,9 @@ impl Intake {
                         self.take(other, &mut troubles);
                     }
                     self.arrivals.arrived();
+                    if stopping {
+                        self.scheduler.retired.notify_one();
+                    }
                 }
                 () = clock::sleep_until(next) => self.arrivals.arrived(),
                 () = permits.freed() => {}

@@ -36,7 +36,7 @@ impl<J: WaitingJob> Scheduler<J> {
             in_flight: self.permits.used().saturating_sub(reserved),
             in_flight_limit: self.permits.capacity(),
             attempts: self.lanes.iter().map(|lane| lane.attempts).sum(),
-            attempts_limit: self.control.open_limit_beside(self.elsewhere),
+            attempts_limit: self.open_attempts_limit(),
             circuit_open: self.control.is_closed(),
             wait: self.longest_batching_delay(),
             polls: self.lanes.iter().map(|lane| lane.polls).sum(),

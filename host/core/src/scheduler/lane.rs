@@ -144,6 +144,8 @@ pub(super) struct Lane<J> {
     pub attempts: usize,
     /// The number of attempts that earlier versions of the route may still run.
     pub elsewhere: usize,
+    /// The maximum number of attempts since the route began to end.
+    ending_limit: usize,
     most: Option<usize>,
     /// Whether it is paused: it is not polled, and it delays no queue below it.
     pub paused: bool,
@@ -186,6 +188,7 @@ impl<J: WaitingJob> Lane<J> {
             started: 0,
             attempts: 0,
             elsewhere: 0,
+            ending_limit: usize::MAX,
             most: limits.attempts,
             paused: limits.paused,
             bucket: limits.rate.map(|rate| Bucket::new(rate, gather.full)),
@@ -214,10 +217,8 @@ impl<J: WaitingJob> Lane<J> {
 
     /// Returns how many of its messages may start now under its own limits.
     fn may_start(&self, now: BootInstant) -> usize {
-        if self
-            .most
-            .is_some_and(|most| self.attempts + self.elsewhere >= most)
-        {
+        let most = self.most.unwrap_or(usize::MAX);
+        if self.attempts + self.elsewhere >= most || self.attempts >= self.ending_limit {
             return 0;
         }
         let bucket = self.bucket.as_ref();
@@ -354,7 +355,8 @@ impl<J: WaitingJob> Lane<J> {
             bucket.soon(now).saturating_sub(at_hand)
         });
         let by_attempts = self.most.map_or(usize::MAX, |most| {
-            (most * self.together).saturating_sub(at_hand + self.started)
+            let own = most.saturating_sub(self.elsewhere);
+            (own * self.together).saturating_sub(at_hand + self.started)
         });
         let limited = self.limited.as_ref();
         let by_fleet = limited.map_or(usize::MAX, |limited| limited.appetite(at_hand));
@@ -528,6 +530,15 @@ impl<J: WaitingJob> Lane<J> {
         let waiting = self.ready.len() + self.held.len() + self.limited();
         let behind = self.aside() + self.blocked.len() + self.deferred.len();
         self.attempts + waiting + behind
+    }
+
+    /// Lowers its limit to the attempts that it may still need, and returns it. `receives` is true
+    /// if more polls may start.
+    pub(super) fn lower_to_attempts_left(&mut self, receives: bool) -> usize {
+        let receives = receives || self.polls > 0;
+        let needed = self.attempts_left().max(usize::from(receives));
+        self.ending_limit = self.ending_limit.min(needed);
+        self.ending_limit
     }
 
     /// Whether the queue competes for nothing at present.

@@ -120,6 +120,8 @@ pub struct Scheduler<J> {
     running: usize,
     /// The number of attempts that earlier versions of the route may still run.
     elsewhere: usize,
+    /// The maximum number of attempts since the route began to end.
+    ending_limit: usize,
     /// The delay of free permits that are too few for a call.
     gathering: BatchingDelay,
     /// Whether the workers had jobs to start at the last check.
@@ -141,6 +143,15 @@ pub struct Scheduler<J> {
     has_limits: bool,
     /// Whether tenants or priorities share its queues.
     has_tenants: bool,
+}
+
+/// The maximum number of attempts that a route which ends may still run at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AttemptsLeft {
+    /// The number of each queue.
+    pub of_lanes: Vec<usize>,
+    /// The number of all queues together.
+    pub all: usize,
 }
 
 /// The consequences of jobs that wait for limits of the fleet.
@@ -177,6 +188,7 @@ impl<J: WaitingJob> Scheduler<J> {
             batch: rules.batch,
             running: 0,
             elsewhere: 0,
+            ending_limit: usize::MAX,
             gathering: BatchingDelay::default(),
             covered: false,
             pace: Pace::default(),
@@ -213,16 +225,16 @@ impl<J: WaitingJob> Scheduler<J> {
         }
     }
 
-    /// Leaves attempts to earlier versions of the route: how many of each queue, and how many in
-    /// all. They count as if they ran here. Returns whether that is different from before.
-    pub fn leave_attempts(&mut self, of_lanes: &[usize], all: usize) -> bool {
-        let mut changed = self.elsewhere != all;
+    /// Leaves attempts to earlier versions of the route, in the order of the queues here. They count
+    /// as if they ran here. Returns whether that is different from before.
+    pub fn leave_attempts(&mut self, left: &AttemptsLeft) -> bool {
+        let mut changed = self.elsewhere != left.all;
         for (at, lane) in self.lanes.iter_mut().enumerate() {
-            let elsewhere = of_lanes.get(at).copied().unwrap_or_default();
+            let elsewhere = left.of_lanes.get(at).copied().unwrap_or_default();
             changed |= lane.elsewhere != elsewhere;
             lane.elsewhere = elsewhere;
         }
-        self.elsewhere = all;
+        self.elsewhere = left.all;
         if changed {
             self.resize_room();
         }
@@ -279,7 +291,7 @@ impl<J: WaitingJob> Scheduler<J> {
     /// Returns the present bounds for the pace.
     fn bounds(&self) -> Bounds {
         Bounds {
-            attempts: self.control.open_limit_beside(self.elsewhere).max(1),
+            attempts: self.open_attempts_limit().max(1),
             batch: self.batch,
             call: self.largest_receive,
             prefetch: self.prefetch,
@@ -479,9 +491,37 @@ impl<J: WaitingJob> Scheduler<J> {
         !self.has_workers() && kept == 0
     }
 
-    /// Returns for each queue how many attempts may run at once if no more jobs arrive.
-    pub fn attempts_left(&self) -> Vec<usize> {
-        self.lanes.iter().map(Lane::attempts_left).collect()
+    /// Lowers the limits of a route that ends to the attempts that it may still need, and returns
+    /// them. They never rise again, so that others may use the rest. An outstanding poll may bring
+    /// a message that must run, and needs one attempt.
+    pub fn lower_to_attempts_left(&mut self) -> AttemptsLeft {
+        let receives = !self.stopped;
+        let of_lanes: Vec<usize> = self
+            .lanes
+            .iter_mut_quietly()
+            .map(|lane: &mut Lane<J>| lane.lower_to_attempts_left(receives))
+            .collect();
+        let jobs: usize = self.lanes.iter().map(Lane::attempts_left).sum();
+        let receives = receives || self.lanes.iter().any(|lane| lane.polls > 0);
+        let needed = jobs.max(usize::from(receives));
+        self.ending_limit = self.ending_limit.min(needed);
+        self.resize_room();
+        AttemptsLeft {
+            of_lanes,
+            all: self.ending_limit,
+        }
+    }
+
+    /// Returns how many attempts may be under way now.
+    fn attempts_limit_now(&self, now: BootInstant) -> usize {
+        let limit = self.control.limit_beside(self.elsewhere, now);
+        limit.min(self.ending_limit)
+    }
+
+    /// Returns how many attempts may be under way if the downstream is not closed.
+    fn open_attempts_limit(&self) -> usize {
+        let limit = self.control.open_limit_beside(self.elsewhere);
+        limit.min(self.ending_limit)
     }
 }
 

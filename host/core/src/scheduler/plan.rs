@@ -37,6 +37,10 @@ impl<J: WaitingJob> Scheduler<J> {
             return polls;
         }
         self.resize_room();
+        // Earlier versions of the route have all attempts.
+        if self.elsewhere > 0 && self.open_attempts_limit() == 0 {
+            return polls;
+        }
         self.lanes
             .change_active(|_, lane| lane.wake(now))
             .for_each(drop);

@@ -145,8 +145,7 @@ impl<J: WaitingJob> Scheduler<J> {
     /// Reserves as many workers as have something to do. Each counts as running from now on, until
     /// `next_jobs` returns nothing for it.
     pub fn reserve_workers(&mut self, now: BootInstant) -> usize {
-        let most = self.control.limit_beside(self.elsewhere, now);
-        let free = most.saturating_sub(self.running);
+        let free = self.attempts_limit_now(now).saturating_sub(self.running);
         if free == 0 || self.startable_lane(now).is_none() {
             return 0;
         }
@@ -163,7 +162,7 @@ impl<J: WaitingJob> Scheduler<J> {
 
     /// Returns the next jobs of a worker. `None` releases the worker.
     pub fn next_jobs(&mut self, now: BootInstant) -> Option<Start<J>> {
-        let welcome = self.running <= self.control.limit_beside(self.elsewhere, now);
+        let welcome = self.running <= self.attempts_limit_now(now);
         let (index, jobs) = loop {
             let (Some(index), true) = (self.startable_lane(now), welcome) else {
                 self.release_worker();

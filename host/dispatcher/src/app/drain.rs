@@ -223,7 +223,7 @@ pub async fn drain(shared: &ProcessContext, stopped: StoppedRoutes) -> Result<()
     let mut finishing = Group::new();
     for route in routes {
         let latest = began + plan.receives();
-        finishing.spawn(finish(route, shared.halt.clone(), latest, drop));
+        finishing.spawn(finish(route, shared.halt.clone(), latest, || ()));
     }
     for route in ending {
         finishing.spawn(route.finished());
@@ -298,13 +298,13 @@ fn broken() -> Problem {
 }
 
 /// Ends the stages in the order in which messages pass them. Gives up a receive that is not
-/// answered by `latest`; attempts and messages that wait for one do not wait for it. Tells
-/// `progress` after each attempt whether a receive is still unanswered.
+/// answered by `latest`; attempts and messages that wait for one do not wait for it. Calls
+/// `progress` whenever it may need fewer attempts than before.
 pub async fn finish(
     route: RunningRoute,
     halt: CancellationToken,
     latest: BootInstant,
-    progress: impl Fn(bool),
+    progress: impl Fn(),
 ) {
     let RunningRoute {
         scheduler,
@@ -335,7 +335,7 @@ pub async fn finish(
         } else {
             executor.start_workers();
         }
-        progress(receiving);
+        progress();
         // The released messages may have been the last ones, and then no further attempt retires.
         if !receiving && scheduler.lock().is_at_rest() {
             break;

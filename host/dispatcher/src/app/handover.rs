@@ -1,25 +1,27 @@
 //! Decides when a new version of a route may start while earlier ones finish. Pure.
 
 use dispatcher_config::Route;
+use dispatcher_core::scheduler::AttemptsLeft;
 
 /// A version of a route that finishes its messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EarlierVersion {
-    /// Whether one of its receives has not been answered.
-    pub receives: bool,
-    /// The maximum number of attempts that it may still run at once, by queue.
-    pub attempts_left: Vec<(String, usize)>,
+    /// Its queues.
+    pub queues: Vec<String>,
+    /// The attempts that it may still run at once, in the order of its queues.
+    pub left: AttemptsLeft,
     /// Whether it keeps groups in order.
     pub orders_groups: bool,
 }
 
-/// The attempts that a new version leaves to earlier ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LeftAttempts {
-    /// The number of each queue, in the order of the new version.
-    pub of_lanes: Vec<usize>,
-    /// The number of all queues together.
-    pub all: usize,
+impl EarlierVersion {
+    /// Returns how many attempts of these queues it may still run at once.
+    pub fn attempts_of(&self, concerned: &[String]) -> usize {
+        let queues = self.queues.iter().zip(&self.left.of_lanes);
+        let of_concerned = queues.filter(|(queue, _)| concerned.contains(queue));
+        let sum: usize = of_concerned.map(|(_, attempts)| attempts).sum();
+        sum.min(self.left.all)
+    }
 }
 
 /// Whether a route keeps groups in order that its queues do not.
@@ -28,15 +30,14 @@ pub fn orders_groups(route: &Route) -> bool {
 }
 
 /// Returns the attempts that a new version, with these queues, leaves to earlier ones.
-pub fn left_attempts(queues: &[String], earlier: &[EarlierVersion]) -> LeftAttempts {
-    let left = earlier.iter().flat_map(|one| &one.attempts_left);
+pub fn left_attempts(queues: &[String], earlier: &[EarlierVersion]) -> AttemptsLeft {
     let of_lanes = queues.iter().map(|queue| {
-        let own = left.clone().filter(|(name, _)| name == queue);
-        own.map(|(_, attempts)| attempts).sum()
+        let queue = std::slice::from_ref(queue);
+        earlier.iter().map(|one| one.attempts_of(queue)).sum()
     });
-    LeftAttempts {
+    AttemptsLeft {
         of_lanes: of_lanes.collect(),
-        all: left.map(|(_, attempts)| attempts).sum(),
+        all: earlier.iter().map(|one| one.left.all).sum(),
     }
 }
 
@@ -44,9 +45,8 @@ pub fn left_attempts(queues: &[String], earlier: &[EarlierVersion]) -> LeftAttem
 /// process keeps groups in order, only one version knows the order.
 pub fn may_start(new: &Route, earlier: &[EarlierVersion]) -> bool {
     let in_order = orders_groups(new) || earlier.iter().any(|one| one.orders_groups);
-    let is_blocked = earlier.iter().any(|one| in_order || one.receives);
     let left = left_attempts(&[], earlier).all;
-    earlier.is_empty() || (!is_blocked && left < new.settings.concurrency)
+    earlier.is_empty() || (!in_order && left < new.settings.concurrency)
 }
 
 #[cfg(test)]
@@ -66,8 +66,12 @@ mod tests {
 
     fn running(queue: &str, attempts_left: usize) -> EarlierVersion {
         EarlierVersion {
-            attempts_left: vec![(queue.to_owned(), attempts_left)],
-            ..EarlierVersion::default()
+            queues: vec![queue.to_owned()],
+            left: AttemptsLeft {
+                of_lanes: vec![attempts_left],
+                all: attempts_left,
+            },
+            orders_groups: false,
         }
     }
 
@@ -75,7 +79,7 @@ mod tests {
     fn new_version_leaves_the_attempts_of_all_earlier_ones() {
         let earlier = [running("a", 3), running("b", 2), running("a", 1)];
         let queues = ["b", "c", "a"].map(str::to_owned);
-        let wanted = LeftAttempts {
+        let wanted = AttemptsLeft {
             of_lanes: vec![2, 0, 4],
             all: 6,
         };
@@ -98,12 +102,18 @@ mod tests {
     }
 
     #[test]
-    fn new_version_waits_for_the_answer_to_every_receive() {
+    fn one_attempt_is_left_to_the_receives_of_many_queues() {
         let receives = EarlierVersion {
-            receives: true,
-            ..EarlierVersion::default()
+            queues: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            left: AttemptsLeft {
+                of_lanes: vec![1, 1, 1],
+                all: 1,
+            },
+            orders_groups: false,
         };
-        assert!(!may_start(&route(None), &[running("a", 0), receives]));
+        let left = left_attempts(&receives.queues, std::slice::from_ref(&receives));
+        assert_eq!(left, receives.left);
+        assert_eq!(receives.attempts_of(&receives.queues[1..]), 1);
     }
 
     #[test]

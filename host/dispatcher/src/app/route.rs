@@ -88,7 +88,7 @@ pub fn leave_attempts(
 ) -> bool {
     let left = handover::left_attempts(&names(queues), earlier);
     let mut scheduler = scheduler.lock();
-    scheduler.leave_attempts(&left.of_lanes, left.all)
+    scheduler.leave_attempts(&left)
 }
 
 fn names(queues: &[Arc<dyn Queue>]) -> Vec<String> {
@@ -186,7 +186,7 @@ fn beside(
 ) -> Scheduler<Job> {
     if let Some(earlier) = earlier {
         let left = handover::left_attempts(&names(queues), earlier);
-        scheduler.leave_attempts(&left.of_lanes, left.all);
+        scheduler.leave_attempts(&left);
         scheduler.skip_bursts(clock::now());
     }
     scheduler

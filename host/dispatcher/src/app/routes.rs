@@ -1,6 +1,6 @@
 //! The routes of a run: starts them, ends them and replaces them by new versions, while the others
-//! go on. A new version receives as soon as the earlier one receives no more and leaves it some of
-//! the attempts; if the route keeps groups in order, as soon as the earlier one has finished.
+//! go on. A new version receives as soon as the earlier one leaves it some of the attempts; if the
+//! route keeps groups in order, as soon as the earlier one has finished.
 
 use super::ProcessContext;
 use super::build::plugins::Loader;
@@ -21,6 +21,7 @@ use dispatcher_core::executor::Workers;
 use dispatcher_core::executor::pool::Spawner;
 use dispatcher_core::job::Job;
 use dispatcher_core::queue::Queue;
+use dispatcher_core::scheduler::AttemptsLeft;
 use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
@@ -88,8 +89,6 @@ struct EndingVersion {
     route: Route,
     queues: Vec<Arc<dyn Queue>>,
     scheduler: Arc<SharedScheduler<Job>>,
-    /// Whether a receive has not been answered yet.
-    receives: bool,
     finishing: Task<()>,
 }
 
@@ -213,10 +212,7 @@ impl RouteSet {
         let routes = self.clone();
         let finishing = async move {
             let halt = routes.shared.halt.clone();
-            finish(running, halt, latest, |receives| {
-                routes.progressed(number, receives);
-            })
-            .await;
+            finish(running, halt, latest, || routes.progressed(number)).await;
             routes.ended(number);
         };
         versions.ending.push(EndingVersion {
@@ -225,19 +221,17 @@ impl RouteSet {
             route,
             queues,
             scheduler,
-            receives: true,
             finishing: tasks::spawn(tasks::watched(&self.shared.broken, finishing)),
         });
     }
 
     /// Records that an ending version may need fewer attempts than before.
-    fn progressed(self: &Arc<Self>, number: u64, receives: bool) {
+    fn progressed(self: &Arc<Self>, number: u64) {
         let mut versions = self.versions.lock();
-        let mut ending = versions.ending.iter_mut();
+        let mut ending = versions.ending.iter();
         let Some(version) = ending.find(|one| one.number == number) else {
             return;
         };
-        version.receives = receives;
         let scope = version.scope.clone();
         self.advance_related(&mut versions, &scope);
     }
@@ -374,17 +368,23 @@ fn needs(ending: &[EndingVersion], scope: &VersionScope) -> Vec<EarlierVersion> 
     let related = ending.iter().filter(|one| one.scope.meets(scope));
     related
         .map(|one| {
-            let names = one.queues.iter().map(|queue| &queue.identity().name);
-            let left = one.scheduler.lock().attempts_left();
-            let is_own = one.scope.route == scope.route;
-            let concerned = names
-                .zip(left)
-                .filter(|(name, _)| is_own || scope.queues.contains(*name));
-            EarlierVersion {
-                receives: one.receives,
-                attempts_left: concerned.map(|(name, left)| (name.clone(), left)).collect(),
-                orders_groups: handover::orders_groups(&one.route),
+            let names = one.queues.iter().map(|queue| queue.identity().name.clone());
+            let orders_groups = handover::orders_groups(&one.route);
+            let mut earlier = EarlierVersion {
+                queues: names.collect(),
+                left: if orders_groups {
+                    // No other version runs beside it, so it needs none of its limits lowered.
+                    AttemptsLeft::default()
+                } else {
+                    one.scheduler.lock().lower_to_attempts_left()
+                },
+                orders_groups,
+            };
+            if one.scope.route != scope.route {
+                let concerned: Vec<String> = scope.queues.iter().cloned().collect();
+                earlier.left.all = earlier.attempts_of(&concerned);
             }
+            earlier
         })
         .collect()
 }

@@ -44,6 +44,11 @@ impl<J: WaitingJob> Lanes<J> {
         self.all.iter_mut()
     }
 
+    /// Returns all queues, for changes after which there is no more to decide than before.
+    pub(super) fn iter_mut_quietly(&mut self) -> impl Iterator<Item = &mut Lane<J>> {
+        self.all.iter_mut()
+    }
+
     /// Returns the indexes of the active queues, in order.
     pub(super) fn indexes(&self) -> impl Iterator<Item = usize> {
         self.active.iter().copied()

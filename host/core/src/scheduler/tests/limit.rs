@@ -91,6 +91,48 @@ fn end(
     after.hire
 }
 
+/// The attempts of a route with one queue.
+fn left(all: usize) -> AttemptsLeft {
+    AttemptsLeft {
+        of_lanes: vec![all],
+        all,
+    }
+}
+
+#[test]
+fn route_that_ends_keeps_one_attempt_for_its_receives_and_none_in_the_end() {
+    let mut scheduler = scheduler(1, 2, 1, LaneLimits::default());
+    let mut running = Vec::new();
+    while running.len() < 2 {
+        answer(&mut scheduler, at(0), |_| true);
+        running.extend(start(&mut scheduler, at(0)));
+    }
+    for done in running.drain(1..) {
+        end(&mut scheduler, done, Signal::Open, at(1));
+    }
+    let mut polls = scheduler.plan(at(2));
+    // It waits for more free permits for a while.
+    polls.extend(scheduler.plan(at(60_000)));
+    assert_eq!(scheduler.lower_to_attempts_left(), left(1));
+    assert_eq!(scheduler.stop(|_, _| true, at(60_000)).len(), 0);
+    let mut poll = polls.pop().expect("an outstanding poll");
+    // It brings messages at their last receive: they run, but one after the other.
+    let jobs = (0..2).map(|_| LimitJob { _seat: poll.seat() }).collect();
+    scheduler.answered(poll, jobs, false, at(60_001));
+    for _ in 0..2 {
+        assert_eq!(scheduler.lower_to_attempts_left(), left(1));
+        assert!(start(&mut scheduler, at(60_001)).is_empty());
+        let done = running.pop().expect("a running attempt");
+        end(&mut scheduler, done, Signal::Open, at(60_001));
+        running = start(&mut scheduler, at(60_001));
+        assert_eq!(running.len(), 1);
+    }
+    let done = running.pop().expect("a running attempt");
+    end(&mut scheduler, done, Signal::Open, at(60_001));
+    assert_eq!(scheduler.lower_to_attempts_left(), left(0));
+    assert!(scheduler.is_at_rest());
+}
+
 #[test]
 fn batch_window_collects_until_the_clock_or_a_full_batch_ends_it() {
     let mut scheduler = scheduler(1, 2, 10, LaneLimits::default());
