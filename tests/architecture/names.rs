@@ -57,6 +57,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("crc32fast", &["wasm/functions.rs"]),
     ("maud", &["console/dashboard/"]),
     ("hmac", &["console/session.rs"]),
+    ("jsonwebtoken", &["console/access/signed_header.rs"]),
     (
         "rusqlite",
         &[
@@ -82,6 +83,7 @@ const HOMES: &[(&str, &[&str])] = &[
     (
         "reqwest",
         &[
+            "console/access/proxy_keys.rs",
             "dispatcher/registry.rs",
             "dispatcher/cli/admin.rs",
             "telemetry/otlp/transport.rs",

@@ -16,6 +16,7 @@ pub mod faulty_lambda;
 pub mod guests;
 pub mod holder;
 pub mod http;
+pub mod identity;
 pub mod lambda;
 pub mod ledger;
 pub mod limited;

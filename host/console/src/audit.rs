@@ -28,7 +28,7 @@ impl ActionRequest {
             path: self.path.clone(),
             peer: self.peer.clone(),
             role: caller.role_name().map(str::to_owned),
-            user: caller.name().to_owned(),
+            user: caller.name().into_owned(),
         }
     }
 }
@@ -55,7 +55,7 @@ impl Audit {
         done: &ActionEntry,
     ) {
         let ActionRequest { method, path, peer } = asked;
-        let (role, user) = (caller.role_name(), caller.name());
+        let (role, user) = (caller.role_name(), &*caller.name());
         let ActionEntry { target, count, .. } = done;
         tracing::info!(
             method,
@@ -73,7 +73,7 @@ impl Audit {
     /// Logs an action that was refused to a known caller, or that could not be parsed.
     pub(super) fn refused(&self, asked: &ActionRequest, caller: &Caller, status: u16) {
         let ActionRequest { method, path, peer } = asked;
-        let (role, user) = (caller.role_name(), caller.name());
+        let (role, user) = (caller.role_name(), &*caller.name());
         tracing::warn!(
             method,
             path,

@@ -12,7 +12,7 @@ mod problem;
 mod session;
 pub mod state;
 
-use access::{Access, Caller, Refusal};
+use access::{Access, Caller, Refusal, WrongTokens};
 use audit::{ActionRequest, Audit, AuditedByJob};
 use axum::body::Body;
 use axum::extract::{Request, State as From};
@@ -25,6 +25,7 @@ use dashboard::Dashboard;
 pub use depths::DepthAsker;
 use dispatcher_config::Admin;
 use dispatcher_config::prices::Prices;
+use dispatcher_config::tokens;
 use dispatcher_core::clock;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Group;
@@ -42,7 +43,7 @@ use parking_lot::Mutex;
 use problem::{problem, respond};
 use serde_json::{Value, json};
 use state::StateChanges;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
@@ -200,9 +201,11 @@ pub async fn listen(address: SocketAddr, or_any_port: bool) -> Result<TcpListene
 /// which browsers do not send and the page removes.
 pub fn print_sign_in(listener: &TcpListener, token_file: Option<&Path>) {
     let token = token_file.and_then(|file| std::fs::read_to_string(file).ok());
-    if let (Some(token), Ok(at)) = (token, listener.local_addr()) {
+    let tokens = token.as_deref().and_then(|text| tokens::parse(text).ok());
+    let first = tokens.and_then(|tokens| tokens.into_iter().next());
+    if let (Some(first), Ok(at)) = (first, listener.local_addr()) {
         let at = reached_here(at);
-        let url = format!("http://{at}/ui/sign-in#{}", token.trim());
+        let url = format!("http://{at}/ui/sign-in#{}", first.token);
         tracing::info!(url, "dashboard ready; this address signs you in");
     }
 }
@@ -237,6 +240,7 @@ async fn serve_within(
     let sampling = tasks::spawn(Arc::clone(&dashboard).run(state.clone(), stop.clone()));
     let depths = DepthAsker::new(state.metrics.clone(), Arc::clone(&state.operations));
     let asking = tasks::spawn(Arc::clone(&depths).run(stop.clone()));
+    let keys = tasks::spawn(Arc::clone(&state.access).keep_proxy_keys(stop.clone()));
     let prefix = state.pages.prefix.clone();
     let door = AdminService {
         dashboard: Arc::clone(&dashboard),
@@ -246,6 +250,7 @@ async fn serve_within(
         senders: Arc::new(Semaphore::new(SENDERS)),
         actions: Arc::default(),
         audit: Arc::default(),
+        wrong_tokens: Arc::default(),
     };
     let actions = Arc::clone(&door.actions);
     let state = ServedState {
@@ -279,6 +284,7 @@ async fn serve_within(
     finish(&actions).await;
     sampling.finished().await;
     asking.finished().await;
+    keys.finished().await;
 }
 
 /// The checks that every request passes.
@@ -295,6 +301,7 @@ struct AdminService {
     /// The running actions, including those whose client has disconnected.
     actions: Arc<Mutex<Group<()>>>,
     audit: Arc<Audit>,
+    wrong_tokens: Arc<WrongTokens>,
 }
 
 async fn enter(From(door): From<AdminService>, request: Request, next: Next) -> Response {
@@ -328,6 +335,21 @@ impl AdminService {
             peer: peer(&parts),
         };
         let acts = !parts.method.is_safe();
+        let signs_in = dashboard::signs_in(&parts);
+        let offers = signs_in || self.access.offers_token(&parts.headers);
+        let offered_by = if offers {
+            parts.extensions.get::<Peer>().map(|peer| peer.0.ip())
+        } else {
+            None
+        };
+        let wait = offered_by.and_then(|from| self.wrong_tokens.wait(from, clock::now()));
+        if let Some(wait) = wait {
+            if acts {
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                self.audit.refused_stranger(&asked, status.as_u16());
+            }
+            return self.too_many(wait, &asked, &parts);
+        }
         let judged = if dashboard::needs_no_token(&asked.path) {
             self.access
                 .judge_without_token(&parts)
@@ -340,6 +362,9 @@ impl AdminService {
         let caller = match judged {
             Ok(caller) => caller,
             Err(refusal) => {
+                if refusal == Refusal::Unauthorized {
+                    self.note_wrong_token(offered_by);
+                }
                 if acts {
                     self.note_refusal(&asked, &refusal);
                 }
@@ -373,6 +398,9 @@ impl AdminService {
         let door = self.clone();
         self.to_the_end(async move {
             let answer = next.run(request).await;
+            if signs_in && answer.status() == StatusCode::UNAUTHORIZED {
+                door.note_wrong_token(offered_by);
+            }
             door.note_action(&asked, &caller, &answer);
             drop(permit);
             answer
@@ -408,6 +436,30 @@ impl AdminService {
         refused(refusal, asked)
     }
 
+    /// Refuses a request with a token from an address that has sent too many wrong ones.
+    fn too_many(&self, wait: Duration, asked: &ActionRequest, request: &Parts) -> Response {
+        let seconds = wait.as_secs() + 1;
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let why = format!("Too many wrong tokens from this address. Try again in {seconds} s.");
+        let mut answer = if dashboard::is_page(&asked.path) {
+            self.dashboard
+                .wrong(request, &CallProblem::new(status, why))
+        } else {
+            problem(status, &why)
+        };
+        let headers = answer.headers_mut();
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        answer
+    }
+
+    fn note_wrong_token(&self, address: Option<IpAddr>) {
+        if let Some(address) = address
+            && self.wrong_tokens.record(address, clock::now())
+        {
+            tracing::warn!(peer = %address, "too many wrong tokens: tokens of this address wait");
+        }
+    }
+
     fn busy(&self, why: &str, asked: &ActionRequest, request: &Parts) -> Response {
         if dashboard::is_page(&asked.path) {
             let problem = CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why);
@@ -419,7 +471,7 @@ impl AdminService {
     fn note_refusal(&self, asked: &ActionRequest, refusal: &Refusal) {
         let status = refusal.status().as_u16();
         match refusal {
-            Refusal::ReadOnly(caller) | Refusal::SendOnly(caller) => {
+            Refusal::ReadOnly(caller) | Refusal::SendOnly(caller) | Refusal::NoRole(caller) => {
                 self.audit.refused(asked, caller, status)
             }
             _ => self.audit.refused_stranger(asked, status),

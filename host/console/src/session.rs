@@ -2,7 +2,7 @@
 //! storage: they are valid in all processes with the same token, and end when the token is
 //! replaced. Pure: the caller passes `now`.
 
-use super::access::Role;
+use super::access::{KnownToken, Role};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dispatcher_core::clock::Timestamp;
@@ -34,12 +34,13 @@ impl Session {
         format!("{said}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// Parses the value of a cookie, if it was signed with the key of its role and has not expired.
+    /// Parses the value of a cookie, if it was signed with the digest of a token of its role and has
+    /// not expired. Returns the token as well.
     pub(super) fn open(
         value: &str,
-        key_of: impl Fn(Role) -> Option<[u8; 32]>,
+        tokens_of: impl Fn(Role) -> Vec<KnownToken>,
         now: Timestamp,
-    ) -> Option<Self> {
+    ) -> Option<(Self, KnownToken)> {
         let (said, signature) = value.rsplit_once('.')?;
         let mut parts = said.split('.');
         let (role, until, user) = (parts.next()?, parts.next()?, parts.next()?);
@@ -47,14 +48,19 @@ impl Session {
             .into_iter()
             .find(|one| letter(*one) == role)?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        sign(&key_of(role)?, said).verify_slice(&signature).ok()?;
+        let mut tokens = tokens_of(role).into_iter();
+        let token = tokens.find(|token| {
+            let signed = sign(&token.digest, said);
+            signed.verify_slice(&signature).is_ok()
+        })?;
         let user = String::from_utf8(URL_SAFE_NO_PAD.decode(user).ok()?).ok()?;
         let until = Timestamp(until.parse().ok()?);
-        (now < until).then_some(Self {
+        let session = Self {
             role,
             user: Some(user).filter(|user| !user.is_empty()),
             until,
-        })
+        };
+        (now < until).then_some((session, token))
     }
 }
 
@@ -101,8 +107,19 @@ mod tests {
         }
     }
 
+    fn token() -> KnownToken {
+        KnownToken {
+            name: None,
+            digest: KEY,
+        }
+    }
+
     fn open(value: &str, now: Timestamp) -> Option<Session> {
-        Session::open(value, |role| (role == Role::Operate).then_some(KEY), now)
+        Session::open(value, tokens_of, now).map(|(session, _)| session)
+    }
+
+    fn tokens_of(role: Role) -> Vec<KnownToken> {
+        Vec::from_iter((role == Role::Operate).then(token))
     }
 
     #[test]
@@ -127,7 +144,7 @@ mod tests {
             "there is no such token"
         );
         let changed = sealed.replacen("o.", "r.", 1);
-        assert_eq!(Session::open(&changed, |_| Some(KEY), NOW), None);
+        assert_eq!(Session::open(&changed, |_| vec![token()], NOW), None);
         let until = NOW + LASTS;
         let longer = sealed.replacen(&until.0.to_string(), &(until.0 + 1).to_string(), 1);
         assert_eq!(open(&longer, NOW), None);

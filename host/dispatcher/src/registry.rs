@@ -5,6 +5,7 @@ use dispatcher_config::ImageName;
 use dispatcher_core::files::bounded;
 use dispatcher_core::files::bounded::Limits;
 use dispatcher_core::files::owner;
+use dispatcher_core::telemetry::error_text::with_sources;
 use dispatcher_core::{clock, files, tasks};
 use docker_credential::{CredentialRetrievalError, DockerCredential};
 use oci_client::client::{ClientConfig, ClientProtocol};
@@ -218,7 +219,7 @@ async fn manifest(
 }
 
 fn lost(name: &ImageName, error: &reqwest::Error) -> FetchError {
-    FetchError::unreachable(name, &error_chain(error))
+    FetchError::unreachable(name, &with_sources(error))
 }
 
 /// The meaning of a 404 from a registry.
@@ -279,7 +280,7 @@ fn layer(manifest: &[u8]) -> Result<OciDescriptor, String> {
 fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
     match error {
         OciDistributionError::RequestError(_) | OciDistributionError::IoError(_) => {
-            FetchError::unreachable(name, &error_chain(error))
+            FetchError::unreachable(name, &with_sources(error))
         }
         OciDistributionError::ServerError { code, .. } if *code >= 500 => {
             FetchError::unreachable(name, &error.to_string())
@@ -310,12 +311,6 @@ const DENIED: [OciErrorCode; 2] = [OciErrorCode::Unauthorized, OciErrorCode::Den
 
 fn has_any(errors: &[OciError], codes: &[OciErrorCode]) -> bool {
     errors.iter().any(|error| codes.contains(&error.code))
-}
-
-/// Formats an error with its sources, which name the cause.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let below = std::iter::successors(error.source(), |error| error.source());
-    below.fold(error.to_string(), |text, error| format!("{text}: {error}"))
 }
 
 /// Returns whether a registry runs on this machine, so that no network lies in between.

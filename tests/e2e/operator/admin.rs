@@ -13,7 +13,7 @@ const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 /// Three times the connections that are served at once.
 const SILENT: usize = 200;
 
-fn start(more: &[&str]) -> (RunningProgram, SocketAddr) {
+pub(super) fn start(more: &[&str]) -> (RunningProgram, SocketAddr) {
     let running = run("hello", &[&["--admin", "127.0.0.1:0"], more].concat()).start();
     let at = admin(&running);
     let at = at.trim_start_matches("http://").parse();
@@ -21,7 +21,12 @@ fn start(more: &[&str]) -> (RunningProgram, SocketAddr) {
 }
 
 /// What is answered to a request with these headers and no others.
-fn request(at: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> HttpAnswer {
+pub(super) fn request(
+    at: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> HttpAnswer {
     let mut stream = TcpStream::connect(at).expect("it listens");
     let patience = stream.set_read_timeout(Some(dispatcher_tests::PATIENCE));
     patience.expect("a time-out");
@@ -67,7 +72,7 @@ fn status(at: SocketAddr, method: &str, headers: &[(&str, &str)]) -> u16 {
 }
 
 /// A file with a token, for its owner alone.
-fn token(text: &str) -> (tempfile::TempDir, PathBuf) {
+pub(super) fn token(text: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("token");
     std::fs::write(&file, text).expect("written");

@@ -10,6 +10,7 @@ mod moving;
 mod page;
 pub(crate) mod page_http;
 mod pause;
+mod people;
 mod redrive;
 mod redrive_kill;
 mod send_api;

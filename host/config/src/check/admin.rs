@@ -6,10 +6,12 @@ use crate::name::QueueName;
 use crate::prices::Prices;
 use crate::problem::Problem;
 use crate::section::{Layers, WrittenValue};
+use crate::signed_header::{KeyPlace, SignedHeader, WantedClaim};
 use crate::value;
 use crate::value::BareUnit;
 use crate::{Admin, MetricTerms};
 use dispatcher_telemetry::depths::{DepthTerms, DepthsOf};
+use http::Uri;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +19,19 @@ use std::time::Duration;
 /// The limits of `metrics-depths-interval`.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// The settings of a trusted proxy.
+const PROXY: [&str; 7] = [
+    "admin-proxy-keys",
+    "admin-proxy-issuer",
+    "admin-proxy-audience",
+    "admin-proxy-header",
+    "admin-proxy-name",
+    "admin-proxy-operate",
+    "admin-proxy-read",
+];
+/// The number of those that a proxy needs, which are the first.
+const NEEDED: usize = 3;
 
 impl Check {
     /// Reads the admin address and its settings. An address that other machines can reach needs a
@@ -30,6 +45,7 @@ impl Check {
         let read_token_file = self.read(reading, file);
         let sending = program.one("admin-send-token-file");
         let send_token_file = self.read(sending, file);
+        let proxy = self.proxy(program);
         let listed = program.list("admin-send-queues").unwrap_or_default();
         let mut send_queues = Vec::new();
         for given in listed {
@@ -50,16 +66,19 @@ impl Check {
             hosts.extend(self.read(Some(name), host));
         }
         if named.is_none() {
+            let proxied = PROXY.iter().filter_map(|key| program.one(key));
             let others = [secret, reading, sending, shown, below, called]
                 .into_iter()
-                .flatten();
+                .flatten()
+                .chain(proxied);
             for given in others.chain(names.first()).chain(listed.first()) {
                 let found = "it applies to the admin address, and there is none";
                 self.problems
                     .push(Problem::new(&given.at, found, "--admin ADDR as well"));
             }
         }
-        if let (Some(address), Some(given), None) = (address, named, secret.or(reading))
+        let limits_reading = secret.or(reading).or(program.one("admin-proxy-keys"));
+        if let (Some(address), Some(given), None) = (address, named, limits_reading)
             && !is_loopback(address)
         {
             self.problems.push(needs_token(given, address));
@@ -71,11 +90,41 @@ impl Check {
             token_file,
             read_token_file,
             send_token_file,
+            proxy,
             send_queues,
             bodies,
             hosts,
             prefix,
             environment,
+        })
+    }
+
+    /// Reads the settings of a trusted proxy: its keys, issuer and audience, and what may be left out.
+    fn proxy(&mut self, program: Layers<'_>) -> Option<SignedHeader> {
+        let first = PROXY.iter().find_map(|key| program.one(key))?;
+        for key in &PROXY[..NEEDED] {
+            if program.one(key).is_none() {
+                let found = format!("a trusted proxy without `{key}`");
+                let problem = Problem::new(&first.at, found, format!("`{key}` as well"));
+                self.problems.push(problem);
+            }
+        }
+        let [keys, issuer, audience, header, name, operate, read] =
+            PROXY.map(|key| program.one(key));
+        let keys = self.read(keys, key_place);
+        let [issuer, audience] =
+            [issuer, audience].map(|given| self.read(given, |given| value::text(given, "a text")));
+        let header = self.read(header, header_name);
+        let name = self.read(name, |given| value::text(given, "the name of a claim"));
+        let [operate, read] = [operate, read].map(|given| self.read(given, wanted_claim));
+        Some(SignedHeader {
+            keys: keys?,
+            header: header.unwrap_or_else(|| "authorization".to_owned()),
+            issuer: issuer?,
+            audience: audience?,
+            name: name.unwrap_or_else(|| "email".to_owned()),
+            operate,
+            read,
         })
     }
 
@@ -119,6 +168,49 @@ impl Check {
             prices: Prices::new(prices),
         }
     }
+}
+
+/// Parses the file or the URL of keys. On a network, keys without TLS could be anyone's.
+fn key_place(given: &WrittenValue) -> Result<KeyPlace, Problem> {
+    let text = value::text(given, "a file or a URL")?;
+    if !text.contains("://") {
+        return Ok(KeyPlace::File(text.into()));
+    }
+    let url: Option<Uri> = text.parse().ok();
+    let is_safe = url.as_ref().is_some_and(|url| match url.scheme_str() {
+        Some("https") => true,
+        Some("http") => url.host().is_some_and(is_this_machine),
+        _ => false,
+    });
+    if is_safe {
+        return Ok(KeyPlace::Url(text));
+    }
+    let found = format!("`{text}` is not a place of keys that can be trusted");
+    let wanted = "a file, an https:// URL, or an http:// URL on this machine";
+    Err(Problem::new(&given.at, found, wanted))
+}
+
+/// Whether a host of a URL is this machine.
+fn is_this_machine(host: &str) -> bool {
+    let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+    host == "localhost" || address.is_some_and(|ip| is_loopback((ip, 0).into()))
+}
+
+fn wanted_claim(given: &WrittenValue) -> Result<WantedClaim, Problem> {
+    WantedClaim::parse(&given.text).ok_or_else(|| {
+        let found = format!("`{}` is not a claim with its value", given.text);
+        Problem::new(&given.at, found, "CLAIM=VALUE, as in groups=operators")
+    })
+}
+
+fn header_name(given: &WrittenValue) -> Result<String, Problem> {
+    let name = given.text.trim().to_ascii_lowercase();
+    let mut others = name.chars().filter(|c| !c.is_ascii_alphanumeric());
+    if !name.is_empty() && others.all(|c| "-_".contains(c)) {
+        return Ok(name);
+    }
+    let found = format!("`{}` is not the name of a header", given.text);
+    Err(Problem::new(&given.at, found, "letters, digits and dashes"))
 }
 
 fn file(given: &WrittenValue) -> Result<PathBuf, Problem> {
@@ -267,6 +359,40 @@ mod tests {
                  as well"
             ))
         );
+    }
+
+    #[test]
+    fn trusted_proxy_needs_keys_an_issuer_and_an_audience() {
+        let base = [
+            ("admin", "0.0.0.0:9"),
+            ("admin-proxy-issuer", "https://id.example.com"),
+            ("admin-proxy-audience", "dispatcher"),
+            ("admin-proxy-operate", "groups=operators"),
+        ];
+        for good in [
+            "keys.json",
+            "https://id.example.com/keys",
+            "http://[::1]:80/keys",
+        ] {
+            let (admin, problems) = read(&[&base[..], &[("admin-proxy-keys", good)]].concat());
+            assert_eq!(problems, [""; 0], "{good}");
+            let proxy = admin.and_then(|admin| admin.proxy).expect("a proxy");
+            assert_eq!((&*proxy.header, &*proxy.name), ("authorization", "email"));
+        }
+        for bad in ["http://id.example.com/keys", "ftp://a/b", "https://"] {
+            let (_, problems) = read(&[&base[..], &[("admin-proxy-keys", bad)]].concat());
+            assert_eq!(problems.len(), 1, "{bad}");
+        }
+        let (_, problems) = read(&base[..2]);
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        let (_, problems) = read(&base[1..]);
+        assert_eq!(problems.len(), 4, "{problems:?}");
+        let (_, problems) = read(&[
+            base[0],
+            ("admin-proxy-keys", "k"),
+            ("admin-proxy-read", "x"),
+        ]);
+        assert_eq!(problems.len(), 3, "{problems:?}");
     }
 
     #[test]

@@ -116,6 +116,28 @@ settings! {
     /// SIGHUP
     "admin-send-token-file" => Setting::new("FILE").path().flag(Group::AdminAccess);
 
+    /// File or URL with the keys (a JSON Web Key Set) of a trusted proxy, which signs who sends a
+    /// request. A file is reloaded at SIGHUP
+    "admin-proxy-keys" => Setting::new("FILE|URL").path().flag(Group::AdminAccess);
+
+    /// The header in which the proxy sends its JSON Web Token
+    "admin-proxy-header" => Setting::new("NAME").default("authorization").flag(Group::AdminAccess);
+
+    /// The issuer that the proxy's tokens name
+    "admin-proxy-issuer" => Setting::new("TEXT").flag(Group::AdminAccess);
+
+    /// The audience that the proxy's tokens name
+    "admin-proxy-audience" => Setting::new("TEXT").flag(Group::AdminAccess);
+
+    /// The claim that is a person's name in the audit log
+    "admin-proxy-name" => Setting::new("CLAIM").default("email").flag(Group::AdminAccess);
+
+    /// The claim of those who may act, as in groups=operators
+    "admin-proxy-operate" => Setting::new("CLAIM=VALUE").default("nobody").flag(Group::AdminAccess);
+
+    /// The claim of those who may read
+    "admin-proxy-read" => Setting::new("CLAIM=VALUE").default("all with a token").flag(Group::AdminAccess);
+
     /// Queues that messages may be sent to by the admin API, besides the queues of the routes
     "admin-send-queues" => Setting::new("QUEUE").shape(Shape::List).flag(Group::AdminAccess);
 

@@ -57,7 +57,7 @@ fn every_problem_is_reported_with_its_line() {
          retry = { frist = \"1s\" }\nrate = 5\n[rout]\nx = 1\n",
     );
     let wanted = [
-        "etc/d.toml:2: unknown key `concurency` in [dispatcher]; wanted admin, admin-bodies, admin-environment, admin-host, admin-prefix, admin-read-token-file, admin-send-queues, admin-send-token-file, admin-token-file, call-price, concurrency, data,",
+        "etc/d.toml:2: unknown key `concurency` in [dispatcher]; wanted admin, admin-bodies, admin-environment, admin-host, admin-prefix, admin-proxy-audience, admin-proxy-header, admin-proxy-issuer, admin-proxy-keys, admin-proxy-name, admin-proxy-operate, admin-proxy-read, admin-read-token-file, admin-send-queues, admin-send-token-file, admin-token-file, call-price, concurrency, data,",
         "etc/d.toml:3: `workers` is true or false; wanted a string or a number",
         "etc/d.toml:4: unknown key `reddis` in [backend]; wanted ",
         "etc/d.toml:6: unknown key `fil` in [plugin.a]; wanted account, allow-connect, allow-http, allow-lambda, allow-read, allow-send, allow-spans, canary, env, env-file, file, ",

@@ -8,6 +8,7 @@ use super::{
     WeightedQueue,
 };
 use crate::name::QueueName;
+use crate::signed_header::SignedHeader;
 use dispatcher_core::account::AwsAccount;
 use dispatcher_core::backend::{QueueDeclaration, SectionValues};
 use dispatcher_core::scheduler::SchedulerLimits;
@@ -211,7 +212,9 @@ fn addresses(otlp: &Otlp) -> [Option<&str>; 2] {
 /// counts as changed.
 fn compare_admin(old: Option<&Admin>, new: Option<&Admin>) -> Vec<(&'static str, bool)> {
     let both = old.zip(new);
-    vec![
+    let proxies = both.map(|(old, new)| (old.proxy.as_ref(), new.proxy.as_ref()));
+    let mut compared = compare_proxy(proxies.unwrap_or_default());
+    compared.extend([
         ("admin", differs((old, new), |admin| admin.address)),
         (
             "admin-host",
@@ -244,6 +247,45 @@ fn compare_admin(old: Option<&Admin>, new: Option<&Admin>) -> Vec<(&'static str,
         (
             "admin-environment",
             both.is_some_and(|(old, new)| old.environment != new.environment),
+        ),
+    ]);
+    compared
+}
+
+/// Compares the settings of a trusted proxy. If it is added or removed, only its keys count as
+/// changed.
+fn compare_proxy(
+    (old, new): (Option<&SignedHeader>, Option<&SignedHeader>),
+) -> Vec<(&'static str, bool)> {
+    let both = old.zip(new);
+    vec![
+        (
+            "admin-proxy-keys",
+            differs((old, new), |proxy| proxy.keys.clone()),
+        ),
+        (
+            "admin-proxy-header",
+            both.is_some_and(|(old, new)| old.header != new.header),
+        ),
+        (
+            "admin-proxy-issuer",
+            both.is_some_and(|(old, new)| old.issuer != new.issuer),
+        ),
+        (
+            "admin-proxy-audience",
+            both.is_some_and(|(old, new)| old.audience != new.audience),
+        ),
+        (
+            "admin-proxy-name",
+            both.is_some_and(|(old, new)| old.name != new.name),
+        ),
+        (
+            "admin-proxy-operate",
+            both.is_some_and(|(old, new)| old.operate != new.operate),
+        ),
+        (
+            "admin-proxy-read",
+            both.is_some_and(|(old, new)| old.read != new.read),
         ),
     ]
 }

@@ -1,6 +1,11 @@
 //! Access control of the admin address: the accepted host names, the web pages that may act, and
 //! the tokens with their roles. Decides from a request's head alone, and reads the token files.
 
+mod proxy_keys;
+mod signed_header;
+mod token_file;
+mod wrong_tokens;
+
 use super::host::NamedHost;
 use super::session::{LASTS, Session, cookies};
 use axum::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, ORIGIN};
@@ -13,27 +18,26 @@ use dispatcher_config::Admin;
 use dispatcher_config::problem::Problem;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
-use dispatcher_core::files::bounded;
-use dispatcher_core::files::bounded::Limits;
 use dispatcher_core::telemetry::escape::escape_control_characters;
-use parking_lot::{Mutex, RwLock};
-use sha2::{Digest, Sha256};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use parking_lot::Mutex;
+use signed_header::{ProxyRefusal, TrustedProxy};
+use std::borrow::Cow;
+use std::sync::Arc;
+pub(crate) use token_file::KnownToken;
+use token_file::TokenFile;
+use tokio_util::sync::CancellationToken;
+pub(crate) use wrong_tokens::WrongTokens;
 
-/// The maximum size of a token, in bytes: a header holds little more.
-const LONGEST_TOKEN: usize = 4_096;
 /// The maximum number of ended sessions that are remembered; the oldest is forgotten first.
 const ENDED_SESSIONS: usize = 1_000;
-/// The mode bit of a file that every user of the machine can read.
-const WORLD_READABLE: u32 = 0o004;
 
 /// The access rules of the admin address.
 #[derive(Debug, Default)]
 pub struct Access {
     /// The accepted host names besides IP addresses and loopback names, in lower case.
     hosts: Vec<String>,
-    tokens: Vec<(Role, Token)>,
+    tokens: Vec<TokenFile>,
+    proxy: Option<TrustedProxy>,
     /// The sessions that users ended here: the value of the cookie, and when each would expire.
     ended: Mutex<Vec<(Timestamp, String)>>,
 }
@@ -76,6 +80,8 @@ pub struct Caller {
     role: Option<Role>,
     /// The user name of basic authentication. It is not checked, only logged.
     user: Option<String>,
+    /// The name of its token.
+    token: Option<Arc<str>>,
 }
 
 impl Caller {
@@ -89,12 +95,15 @@ impl Caller {
         self.role == Some(Role::Operate)
     }
 
-    /// Returns its name for the log: the user name, or which kind of caller it is.
-    pub fn name(&self) -> &str {
-        match (&self.user, self.role) {
-            (Some(user), _) => user,
-            (None, Some(_)) => "token",
-            (None, None) => "anyone",
+    /// Returns its name for the log: the user name and that of the token, or which kind of caller it
+    /// is.
+    pub fn name(&self) -> Cow<'_, str> {
+        match (&self.user, &self.token, self.role) {
+            (Some(user), Some(token), _) => format!("{user} ({token})").into(),
+            (Some(user), None, _) => user.into(),
+            (None, Some(token), _) => (&**token).into(),
+            (None, None, Some(_)) => "token".into(),
+            (None, None, None) => "anyone".into(),
         }
     }
 }
@@ -115,68 +124,87 @@ pub enum Refusal {
     SendOnly(Caller),
     /// The request has no token, or a wrong one.
     Unauthorized,
+    /// The request has a token of the trusted proxy that is not valid.
+    InvalidProxyToken(String),
+    /// The trusted proxy says who sent the request, and gives the person no role.
+    NoRole(Caller),
 }
 
 impl Access {
     /// Creates the access rules from the configuration.
     ///
     /// # Errors
-    /// Returns a problem for each token that cannot be read, is not valid, or belongs to two roles.
+    /// Returns a problem for each file that cannot be read, is not valid, or has a token of another.
     pub fn open(settings: &Admin) -> Result<Self, Vec<Problem>> {
         let files = [
             (Role::Operate, &settings.token_file),
             (Role::Read, &settings.read_token_file),
             (Role::Send, &settings.send_token_file),
         ];
-        let mut tokens: Vec<(Role, Token)> = Vec::new();
+        let mut tokens: Vec<TokenFile> = Vec::new();
         let mut problems = Vec::new();
         for (role, file) in files {
-            let token = match file.as_deref().map(|file| Token::open(role, file)) {
-                Some(Ok(token)) => token,
+            let of_role = match file.as_deref().map(|file| TokenFile::open(role, file)) {
+                Some(Ok(of_role)) => of_role,
                 Some(Err(problem)) => {
                     problems.push(problem);
                     continue;
                 }
                 None => continue,
             };
-            if let Some((other, _)) = tokens
-                .iter()
-                .find(|(_, other): &&(Role, Token)| other.digest() == token.digest())
-            {
-                let found = format!("it holds the token of {}", other.flag());
+            if let Some(other) = tokens.iter().find(|other| other.shares(&of_role)) {
+                let found = format!("it holds the token of {}", other.role.flag());
                 problems.push(Problem::new(role.flag(), found, "another token"));
             }
-            tokens.push((role, token));
+            tokens.push(of_role);
         }
+        let proxy = match settings.proxy.as_ref().map(TrustedProxy::open) {
+            Some(Err(problem)) => {
+                problems.push(problem);
+                None
+            }
+            opened => opened.and_then(Result::ok),
+        };
         if !problems.is_empty() {
             return Err(problems);
         }
         Ok(Self {
             hosts: settings.hosts.clone(),
             tokens,
+            proxy,
             ended: Mutex::default(),
         })
     }
 
     /// Creates access rules with the operator token in this file.
     #[cfg(test)]
-    pub(super) fn of_token(file: &Path) -> Self {
-        let token = Token::open(Role::Operate, file).expect("a token");
+    pub(super) fn of_token(file: &std::path::Path) -> Self {
+        let token = TokenFile::open(Role::Operate, file).expect("a token");
         Self {
-            tokens: vec![(Role::Operate, token)],
+            tokens: vec![token],
             ..Self::default()
         }
     }
 
-    /// Reads the token files again and logs the result. A file without a valid token changes
-    /// nothing.
+    /// Reads the token files and a file of proxy keys again and logs the result. A file that is not
+    /// valid changes nothing.
     pub fn reload(&self) {
-        self.tokens
-            .iter()
-            .for_each(|(_, token)| Self::reload_one(token));
+        self.tokens.iter().for_each(Self::reload_one);
+        if let Some(proxy) = &self.proxy {
+            proxy.reload();
+        }
     }
 
-    fn reload_one(token: &Token) {
+    /// Keeps the keys of the trusted proxy up to date until `stop`, if they are at a URL.
+    pub(super) async fn keep_proxy_keys(self: Arc<Self>, stop: CancellationToken) {
+        if let Some(proxy) = &self.proxy
+            && let Some(url) = proxy.url()
+        {
+            proxy_keys::keep(proxy, url, stop).await;
+        }
+    }
+
+    fn reload_one(token: &TokenFile) {
         let file = token.file.display();
         match token.reload() {
             Ok(true) => tracing::info!(%file, "admin token replaced"),
@@ -189,18 +217,21 @@ impl Access {
 
     /// Returns whether any token permits actions.
     pub fn permits_actions(&self) -> bool {
-        self.tokens.iter().any(|(role, _)| *role == Role::Operate)
+        let proxy = self.proxy.as_ref();
+        proxy.is_some_and(TrustedProxy::permits_actions)
+            || self.tokens.iter().any(|one| one.role == Role::Operate)
     }
 
     /// Returns whether reading needs a token.
     pub fn needs_token(&self) -> bool {
-        self.tokens.iter().any(|(role, _)| *role != Role::Send)
+        self.proxy.is_some() || self.tokens.iter().any(|one| one.role != Role::Send)
     }
 
     /// Returns whether a token exists that permits this request.
     fn permits(&self, request: &Parts) -> bool {
-        let can_send = self.tokens.iter().any(|(role, _)| *role == Role::Send);
-        self.permits_actions() || (can_send && sends(request))
+        let can_send = self.tokens.iter().any(|one| one.role == Role::Send);
+        // The refusal of a person who may only read names the person.
+        self.proxy.is_some() || self.permits_actions() || (can_send && sends(request))
     }
 
     /// Checks a request that needs no token: it must name this program as its host, and if it acts,
@@ -220,21 +251,19 @@ impl Access {
     /// Returns the name and value of the session cookie for a user who entered `token`, or `None`
     /// if the token is wrong. `user` is for the log.
     pub fn sign_in(&self, request: &Parts, token: &str, user: &str) -> Option<(String, String)> {
-        let token = token.trim();
-        let matching = self
-            .tokens
-            .iter()
-            // A producer's token opens no pages.
-            .filter(|(role, one)| *role != Role::Send && one.is(token.as_bytes()));
+        let token = token.trim().as_bytes();
+        // A producer's token opens no pages.
+        let files = self.tokens.iter().filter(|one| one.role != Role::Send);
+        let matching = files.filter_map(|one| Some((one.role, one.matching(token)?)));
         let (role, token) = matching.max_by_key(|(role, _)| *role)?;
         let session = Session {
-            role: *role,
+            role,
             user: Some(user_name(user.trim())).filter(|user| !user.is_empty()),
             until: clock::wall_clock_now() + LASTS,
         };
         Some((
             session_cookie(&request.headers),
-            session.seal(&token.digest()),
+            session.seal(&token.digest),
         ))
     }
 
@@ -247,7 +276,7 @@ impl Access {
         ended.extend(
             sessions
                 .into_iter()
-                .map(|(value, session)| (session.until, value)),
+                .map(|(value, session, _)| (session.until, value)),
         );
         let too_many = ended.len().saturating_sub(ENDED_SESSIONS);
         ended.drain(..too_many);
@@ -255,19 +284,17 @@ impl Access {
 
     /// Returns the caller whose session a request carries.
     fn session(&self, headers: &HeaderMap) -> Option<Caller> {
-        let sessions = self
-            .sessions(headers)
-            .into_iter()
-            .map(|(_, session)| session);
-        let Session { role, user, .. } = sessions.max_by_key(|session| session.role)?;
+        let sessions = self.sessions(headers).into_iter();
+        let (_, session, token) = sessions.max_by_key(|(_, session, _)| session.role)?;
         Some(Caller {
-            role: Some(role),
-            user,
+            role: Some(session.role),
+            user: session.user,
+            token: token.name,
         })
     }
 
-    /// Returns the valid sessions that a request carries, with their cookie values.
-    fn sessions(&self, headers: &HeaderMap) -> Vec<(String, Session)> {
+    /// Returns the valid sessions that a request carries, each with its cookie's value and its token.
+    fn sessions(&self, headers: &HeaderMap) -> Vec<(String, Session, KnownToken)> {
         let name = session_cookie(headers);
         let now = clock::wall_clock_now();
         let ended = self.ended.lock();
@@ -277,19 +304,15 @@ impl Access {
             .flat_map(|header| cookies(header, &name))
             .filter(|value| !ended.iter().any(|(_, one)| one == value))
             .filter_map(|value| {
-                Some((
-                    value.to_owned(),
-                    Session::open(
-                        value,
-                        |role| {
-                            let token = self.tokens.iter().find(|(one, _)| *one == role);
-                            token.map(|(_, token)| token.digest())
-                        },
-                        now,
-                    )?,
-                ))
+                let (session, token) = Session::open(value, |role| self.tokens_of(role), now)?;
+                Some((value.to_owned(), session, token))
             });
         sessions.collect()
+    }
+
+    fn tokens_of(&self, role: Role) -> Vec<KnownToken> {
+        let files = self.tokens.iter().filter(|one| one.role == role);
+        files.flat_map(|one| one.tokens().to_vec()).collect()
     }
 
     /// Returns the caller of a request that may be answered. Probes and metrics are not checked
@@ -327,21 +350,35 @@ impl Access {
             same_site(&request.headers, &host)?;
         }
         let has_token = request.headers.contains_key(AUTHORIZATION);
-        if self.tokens.is_empty() || (!self.needs_token() && !has_token) {
+        if has_token && let Some(caller) = self.caller(&request.headers) {
+            return Ok(caller);
+        }
+        if let Some(person) = self.person(&request.headers) {
+            return of_own_page(person?, request);
+        }
+        let is_open = self.tokens.is_empty() && self.proxy.is_none();
+        if is_open || (!self.needs_token() && !has_token) {
             return Ok(Caller::default());
         }
-        let caller = if has_token {
-            self.caller(&request.headers)
-        } else {
-            let session = self.session(&request.headers);
-            // A browser attaches the cookie to every request, so the request must come from one of
-            // this program's pages.
-            if session.is_some() && acts && !names_own_site(&request.headers) {
-                return Err(Refusal::OtherSite("no page".to_owned()));
-            }
-            session
-        };
-        caller.ok_or(Refusal::Unauthorized)
+        if has_token {
+            return Err(Refusal::Unauthorized);
+        }
+        let session = self.session(&request.headers);
+        of_own_page(session.ok_or(Refusal::Unauthorized)?, request)
+    }
+
+    /// Whether a request has a token that may be a guess: one that the trusted proxy did not send.
+    pub(super) fn offers_token(&self, headers: &HeaderMap) -> bool {
+        headers.contains_key(AUTHORIZATION) && self.person(headers).is_none()
+    }
+
+    /// Returns the person in the header of the trusted proxy, if a request has one.
+    fn person(&self, headers: &HeaderMap) -> Option<Result<Caller, Refusal>> {
+        let judged = self.proxy.as_ref()?.judge(headers)?;
+        Some(judged.map_err(|refusal| match refusal {
+            ProxyRefusal::Invalid(why) => Refusal::InvalidProxyToken(why),
+            ProxyRefusal::NoRole(caller) => Refusal::NoRole(caller),
+        }))
     }
 
     /// Returns the caller whose token a request carries.
@@ -352,11 +389,16 @@ impl Access {
         };
         let OfferedCredentials { user, token } = offered(value.as_bytes())?;
         // Compares with all tokens, so that the duration reveals nothing.
-        let matching = self.tokens.iter().filter(|(_, one)| one.is(&token));
-        let role = matching.map(|(role, _)| *role).max()?;
+        let all = self
+            .tokens
+            .iter()
+            .map(|one| (one.role, one.matching(&token)));
+        let matching = all.filter_map(|(role, token)| Some((role, token?)));
+        let (role, token) = matching.max_by_key(|(role, _)| *role)?;
         Some(Caller {
             role: Some(role),
             user,
+            token: token.name,
         })
     }
 
@@ -425,6 +467,15 @@ fn names_own_site(headers: &HeaderMap) -> bool {
     headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site")
 }
 
+/// Checks an action by a caller whom a browser names in every request, by a cookie of this
+/// program or of the proxy: it must come from one of this program's pages.
+fn of_own_page(caller: Caller, request: &Parts) -> Result<Caller, Refusal> {
+    if acts(request) && !names_own_site(&request.headers) {
+        return Err(Refusal::OtherSite("no page".to_owned()));
+    }
+    Ok(caller)
+}
+
 /// Returns the name of the session cookie. It contains the port, because cookies do not distinguish
 /// the ports of a host.
 pub(super) fn session_cookie(headers: &HeaderMap) -> String {
@@ -438,9 +489,11 @@ pub(super) fn session_cookie(headers: &HeaderMap) -> String {
     }
 }
 
-/// Returns a user name as it is logged.
+/// Returns a user name as it is logged: without the parentheses in which the log has the name of the
+/// token.
 fn user_name(user: &str) -> String {
-    escape_control_characters(&user.chars().take(64).collect::<String>())
+    let shown = user.chars().filter(|c| !"()".contains(*c));
+    escape_control_characters(&shown.take(64).collect::<String>())
 }
 
 fn lossy(bytes: &[u8]) -> String {
@@ -455,8 +508,9 @@ impl Refusal {
             Self::OtherSite(_)
             | Self::NoTokenConfigured
             | Self::ReadOnly(_)
-            | Self::SendOnly(_) => StatusCode::FORBIDDEN,
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            | Self::SendOnly(_)
+            | Self::NoRole(_) => StatusCode::FORBIDDEN,
+            Self::Unauthorized | Self::InvalidProxyToken(_) => StatusCode::UNAUTHORIZED,
         }
     }
 
@@ -476,58 +530,23 @@ impl Refusal {
                  Bearer TOKEN`."
                 .to_owned(),
             Self::ReadOnly(_) => "This token only permits reading. Actions need the token of \
-                 --admin-token-file."
+                 --admin-token-file, or the claim of --admin-proxy-operate."
                 .to_owned(),
             Self::SendOnly(_) => "This token only permits sending messages: POST \
                  /api/v1/queues/{queue}/messages."
                 .to_owned(),
+            Self::InvalidProxyToken(why) => {
+                format!("The token of the trusted proxy is not valid: {why}.")
+            }
+            Self::NoRole(caller) => format!(
+                "{} has neither the claim of --admin-proxy-operate nor that of --admin-proxy-read.",
+                caller.name()
+            ),
             Self::Unauthorized => "Send the token of --admin-token-file, or for reading that of \
                  --admin-read-token-file, or for sending messages that of --admin-send-token-file, as `Authorization: Bearer TOKEN`, or as the password of \
                  basic authentication with any user name."
                 .to_owned(),
         }
-    }
-}
-
-/// The token in a file.
-#[derive(Debug)]
-struct Token {
-    file: PathBuf,
-    /// The SHA-256 digest: comparing digests takes the same time however many bytes match.
-    digest: RwLock<[u8; 32]>,
-}
-
-impl Token {
-    fn open(role: Role, file: &Path) -> Result<Self, Problem> {
-        let digest = read(file).map_err(|why| {
-            let found = format!("{}: {why}", file.display());
-            Problem::new(role.flag(), found, "a file that holds a token")
-                .hint("make one with `openssl rand -hex 32`")
-        })?;
-        Ok(Self {
-            file: file.to_owned(),
-            digest: RwLock::new(digest),
-        })
-    }
-
-    /// Reads the file again, and returns whether the token changed.
-    fn reload(&self) -> Result<bool, String> {
-        let digest = read(&self.file)?;
-        let mut current = self.digest.write();
-        let is_other = *current != digest;
-        *current = digest;
-        Ok(is_other)
-    }
-
-    fn digest(&self) -> [u8; 32] {
-        *self.digest.read()
-    }
-
-    fn is(&self, offered: &[u8]) -> bool {
-        let offered = Sha256::digest(offered);
-        let digest = self.digest();
-        let pairs = digest.iter().zip(offered.iter());
-        pairs.fold(0, |other, (a, b)| other | (a ^ b)) == 0
     }
 }
 
@@ -556,28 +575,6 @@ fn offered(value: &[u8]) -> Option<OfferedCredentials> {
         user: Some(user_name(&user)),
         token: pair[colon + 1..].to_vec(),
     })
-}
-
-/// Returns the digest of the token in a file. Warns if every user of the machine can read the file.
-fn read(path: &Path) -> Result<[u8; 32], String> {
-    let text = bounded::read(path, Limits::SMALL).map_err(|error| error.to_string())?;
-    let about = bounded::about(path).map_err(|error| error.to_string())?;
-    let token = text.trim_ascii();
-    if token.len() > LONGEST_TOKEN {
-        return Err(format!("it has more than {LONGEST_TOKEN} bytes"));
-    }
-    if token.is_empty() {
-        return Err("it is empty".to_owned());
-    }
-    if !token.iter().all(u8::is_ascii_graphic) {
-        return Err("it contains more than one word of visible ASCII characters".to_owned());
-    }
-    let mode = about.permissions().mode() & 0o777;
-    if mode & WORLD_READABLE != 0 {
-        let (file, mode) = (path.display(), format!("{mode:o}"));
-        tracing::warn!(%file, mode, "admin token file is readable by every user; chmod it to 600");
-    }
-    Ok(Sha256::digest(token).into())
 }
 
 #[cfg(test)]

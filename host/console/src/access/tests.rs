@@ -13,16 +13,10 @@ fn request(method: &str, uri: &str, headers: &[(&str, &str)]) -> Parts {
 }
 
 fn access(token: Option<&str>) -> Access {
-    let token = token.map(|token| Token {
-        file: PathBuf::new(),
-        digest: RwLock::new(Sha256::digest(token).into()),
-    });
+    let token = token.map(|token| TokenFile::of_text(Role::Operate, token));
     Access {
         hosts: vec!["queues.example.com".into()],
-        tokens: token
-            .map(|token| (Role::Operate, token))
-            .into_iter()
-            .collect(),
+        tokens: token.into_iter().collect(),
         ..Access::default()
     }
 }
@@ -168,6 +162,7 @@ fn open_address() -> Admin {
         token_file: None,
         read_token_file: None,
         send_token_file: None,
+        proxy: None,
         send_queues: Vec::new(),
         hosts: Vec::new(),
         bodies: false,
@@ -266,7 +261,7 @@ fn a_token_for_reading_permits_no_action_and_names_its_user() {
         access.judge(&request(method, "/api/v1/queues", &headers))
     };
     let reader = ask(&both, "GET", "reader").expect("it reads");
-    assert_eq!((reader.role_name(), reader.name()), (Some("read"), "Ann"));
+    assert_eq!((reader.role_name(), &*reader.name()), (Some("read"), "Ann"));
     let refused = ask(&both, "POST", "reader");
     assert_eq!(refused, Err(Refusal::ReadOnly(reader)));
     let operator = ask(&both, "POST", "operator").expect("it acts");
@@ -283,36 +278,46 @@ fn a_token_for_reading_permits_no_action_and_names_its_user() {
     );
 }
 
+/// Returns who sends a request to this address, from its own page, with this header.
+fn caller_of(access: &Access, method: &str, header: (&str, &str)) -> Result<String, Refusal> {
+    let own = [("host", "localhost:9"), ("origin", "http://localhost:9")];
+    let request = request(method, "/plugins", &[&own[..], &[header]].concat());
+    let judged = access.judge(&request);
+    judged.map(|caller| caller.name().into_owned())
+}
+
 #[test]
-fn finding_18_file_without_a_token_is_refused_and_the_old_token_stays() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("token");
-    let write = |text: &[u8]| std::fs::write(&file, text).expect("written");
-    write(b"first\n");
-    let token = Token::open(Role::Operate, &file).expect("a token");
-    assert_eq!(token.reload(), Ok(false));
-    for bad in [
-        &b""[..],
-        b" \n",
-        b"two words",
-        b"one\ntwo\n",
-        b"\xff",
-        &[b'x'; 5_000],
+fn each_token_of_a_file_has_its_role_its_name_and_its_sessions() {
+    let access = Access {
+        tokens: vec![
+            TokenFile::of_text(Role::Operate, "ci a1\nanna b2"),
+            TokenFile::of_text(Role::Read, "c3"),
+        ],
+        ..Access::default()
+    };
+    for (token, name) in [
+        ("a1", Ok("ci")),
+        ("b2", Ok("anna")),
+        ("ci", Err(Refusal::Unauthorized)),
     ] {
-        write(bad);
-        assert!(token.reload().is_err(), "{bad:?}");
-        assert!(Token::open(Role::Operate, &file).is_err(), "{bad:?}");
+        let header = format!("Bearer {token}");
+        let by_token = caller_of(&access, "POST", ("authorization", &header));
+        assert_eq!(by_token, name.map(str::to_owned));
     }
-    assert!(token.is(b"first"));
-    write(b"second");
-    assert_eq!(token.reload(), Ok(true));
-    assert!(token.is(b"second") && !token.is(b"first"));
-    assert!(read(folder.path()).is_err(), "a folder");
-    assert!(read(&folder.path().join("none")).is_err());
-    let pipe = folder.path().join("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
-    assert!(made.expect("mkfifo").success());
-    let refused = read(&pipe).expect_err("a pipe");
-    assert_eq!(refused, "a named pipe where a regular file is wanted");
-    assert!(read(Path::new("/dev/zero")).is_err());
+    let basic = format!("Basic {}", STANDARD.encode("joe:b2"));
+    assert_eq!(
+        caller_of(&access, "POST", ("authorization", &basic)),
+        Ok("joe (anna)".to_owned())
+    );
+    let reads = caller_of(&access, "GET", ("authorization", "Bearer c3"));
+    assert_eq!(reads, Ok("token".to_owned()));
+    let page = request("POST", "/ui/sign-in", &[("host", "localhost:9")]);
+    let (name, value) = access.sign_in(&page, "b2", "eve").expect("signed in");
+    let cookie = format!("{name}={value}");
+    assert_eq!(
+        caller_of(&access, "POST", ("cookie", &cookie)),
+        Ok("eve (anna)".to_owned())
+    );
+    let same = TokenFile::of_text(Role::Send, "x c3");
+    assert!(access.tokens[1].shares(&same) && !access.tokens[0].shares(&same));
 }

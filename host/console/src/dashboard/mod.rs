@@ -22,9 +22,9 @@ use super::{AdminState, PageSettings, ServedState};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, Request, State as From};
-use axum::http::Uri;
 use axum::http::header::{self, HeaderMap};
 use axum::http::request::Parts;
+use axum::http::{Method, Uri};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use dispatcher_core::clock;
@@ -229,6 +229,11 @@ pub(super) fn is_page(path: &str) -> bool {
 /// the bare address, which leads there.
 pub(super) fn needs_no_token(path: &str) -> bool {
     is_asset(path) || ["/", "/ui/sign-in"].contains(&path)
+}
+
+/// Returns whether a request has a token that a user entered.
+pub(super) fn signs_in(request: &Parts) -> bool {
+    request.method == Method::POST && request.uri.path() == "/ui/sign-in"
 }
 
 /// Returns whether a path ends the session, which needs no further permission.

@@ -2,6 +2,7 @@
 //! readiness. Knows nothing of queues, plugins or stages; they write here.
 
 pub mod counters;
+pub mod error_text;
 pub mod escape;
 pub mod events;
 pub mod log_throttle;

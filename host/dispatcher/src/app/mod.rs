@@ -37,6 +37,7 @@ use discovery::Discovery;
 use dispatcher_aws as aws;
 use dispatcher_config::discovery::FoundQueues;
 use dispatcher_config::problem::Problem;
+use dispatcher_config::signed_header::KeyPlace;
 use dispatcher_config::{Settings, SettingsSource};
 use dispatcher_console::access::Access;
 use dispatcher_core::control::QueueControl;
@@ -123,7 +124,7 @@ pub async fn run(
     counters: Arc<Counters>,
 ) -> Result<(), Vec<Problem>> {
     let flags = source.flags().clone();
-    let rereads = flags.file.is_some() || has_token(&settings);
+    let rereads = flags.file.is_some() || has_access_file(&settings);
     let hangup = rereads
         .then(reload::listen)
         .transpose()
@@ -420,15 +421,16 @@ async fn parts(settings: &Settings, builder: &RouteBuilder) -> Result<RunParts, 
     }
 }
 
-fn has_token(settings: &Settings) -> bool {
-    let admin = settings.admin.as_ref();
-    admin.is_some_and(|admin| {
+/// Whether a file with tokens or keys of the admin address is read again at SIGHUP.
+fn has_access_file(settings: &Settings) -> bool {
+    settings.admin.as_ref().is_some_and(|admin| {
         let files = [
             &admin.token_file,
             &admin.read_token_file,
             &admin.send_token_file,
         ];
-        files.into_iter().any(Option::is_some)
+        let keys = admin.proxy.as_ref().map(|proxy| &proxy.keys);
+        files.into_iter().any(Option::is_some) || matches!(keys, Some(KeyPlace::File(_)))
     })
 }
 

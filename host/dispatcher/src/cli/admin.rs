@@ -3,8 +3,9 @@
 use super::{LooseArguments, flags};
 use crate::error::{Exit, Failure};
 use clap::parser::ValueSource;
-use dispatcher_config::AdminPlace;
+use dispatcher_config::{AdminPlace, tokens};
 use dispatcher_console::reached_here;
+use dispatcher_core::telemetry::error_text::with_sources;
 use dispatcher_core::telemetry::escape::escape_control_characters;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -151,7 +152,7 @@ impl AdminClient {
         let why = if error.is_timeout() {
             format!("no answer within {} s", self.patience.as_secs())
         } else {
-            chain(&error.without_url())
+            with_sources(&error.without_url())
         };
         let doubt = if acts && is_sent {
             "; the action may have been taken"
@@ -210,17 +211,11 @@ impl AdminStream {
     /// Returns the next chunk, or `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         let piece = self.answer.chunk().await.map_err(|error| {
-            let line = format!("{}: {}", self.base, chain(&error.without_url()));
+            let line = format!("{}: {}", self.base, with_sources(&error.without_url()));
             Failure::new(Exit::Unreachable, line)
         })?;
         Ok(piece.map(|piece| piece.to_vec()))
     }
-}
-
-/// Formats an error with its sources, which name the cause.
-fn chain(error: &dyn std::error::Error) -> String {
-    let below = std::iter::successors(error.source(), |error| error.source());
-    below.fold(error.to_string(), |text, error| format!("{text}: {error}"))
 }
 
 impl AdminAnswer {
@@ -280,9 +275,10 @@ fn base(address: &str) -> Result<String, String> {
 
 fn token(file: &Path) -> Result<String, Failure> {
     let why = match std::fs::read_to_string(file) {
-        Ok(text) => match text.trim() {
-            "" => "it is empty".to_owned(),
-            token => return Ok(token.to_owned()),
+        // A file with several is that of a server; the first one is as good as any.
+        Ok(text) => match tokens::parse(&text) {
+            Ok(tokens) => return Ok(tokens[0].token.to_owned()),
+            Err(why) => why,
         },
         Err(error) => error.to_string(),
     };

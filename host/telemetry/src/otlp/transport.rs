@@ -6,6 +6,7 @@ use super::{OtlpFile, OtlpSignal};
 use bytes::Bytes;
 use dispatcher_core::clock;
 use dispatcher_core::clock::{Timestamp, retry_after};
+use dispatcher_core::telemetry::error_text::with_sources;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
@@ -13,7 +14,6 @@ use reqwest::header::{
     CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
 };
 use reqwest::{Client, Response, StatusCode};
-use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ impl OtlpTransport {
             client = client.identity(identity);
         }
         let client = client.build().map_err(|error| {
-            let (found, identity) = (chain(&error), signal.identity.as_ref());
+            let (found, identity) = (with_sources(&error), signal.identity.as_ref());
             let file = identity.map(|(file, _)| file).or(signal.ca_file.as_ref());
             match file {
                 Some(file) => file.unusable(found),
@@ -131,7 +131,7 @@ impl OtlpTransport {
             request.body(body)
         };
         let answer = request.send().await.map_err(|error| OtlpFailure {
-            reason: chain(&error.without_url()),
+            reason: with_sources(&error.without_url()),
             may_pass: true,
             rejected: None,
             retry_after: None,
@@ -139,7 +139,7 @@ impl OtlpTransport {
         let status = answer.status();
         let retry_after = wait(answer.headers(), clock::wall_clock_now());
         let text = read(answer).await.map_err(|error| OtlpFailure {
-            reason: chain(&error),
+            reason: with_sources(&error),
             may_pass: true,
             rejected: None,
             retry_after,
@@ -262,16 +262,6 @@ fn accepted(body: &[u8]) -> Result<(), OtlpFailure> {
             ))
         }),
     }
-}
-
-fn chain(error: &dyn Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words = format!("{words}: {error}");
-        cause = error.source();
-    }
-    words
 }
 
 #[cfg(test)]

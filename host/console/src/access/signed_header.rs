@@ -1,0 +1,207 @@
+//! The header in which a trusted proxy says who sent a request. Verifies its JSON Web Token with the
+//! proxy's keys.
+
+use super::{Caller, Role, user_name};
+use axum::http::HeaderMap;
+use dispatcher_config::problem::Problem;
+use dispatcher_config::signed_header::{KeyPlace, SignedHeader, WantedClaim};
+use dispatcher_core::files::bounded;
+use dispatcher_core::files::bounded::Limits;
+use jsonwebtoken::jwk::JwkSet;
+use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
+use parking_lot::RwLock;
+use serde_json::{Map, Value};
+use std::path::Path;
+use tokio::sync::Notify;
+
+/// The algorithms with a public key. A shared secret would let this program sign, too.
+const ALGORITHMS: [Algorithm; 9] = [
+    Algorithm::ES256,
+    Algorithm::ES384,
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+    Algorithm::EdDSA,
+];
+
+/// A trusted proxy.
+#[derive(Debug)]
+pub(super) struct TrustedProxy {
+    terms: SignedHeader,
+    /// The keys; none before a URL has answered.
+    keys: RwLock<JwkSet>,
+    /// Notified if a token names a key that is not known: the proxy may have a new one.
+    pub unknown_key: Notify,
+}
+
+/// The reason why a proxy's token is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ProxyRefusal {
+    /// It is not valid.
+    Invalid(String),
+    /// The person may not even read.
+    NoRole(Caller),
+}
+
+impl TrustedProxy {
+    /// Creates a proxy, with its keys if they are in a file.
+    ///
+    /// # Errors
+    /// Returns what is wrong with the file.
+    pub(super) fn open(terms: &SignedHeader) -> Result<Self, Problem> {
+        let keys = match &terms.keys {
+            KeyPlace::File(file) => read_file(file).map_err(|why| {
+                let found = format!("{}: {why}", file.display());
+                Problem::new("--admin-proxy-keys", found, "a JSON Web Key Set")
+            })?,
+            KeyPlace::Url(_) => JwkSet { keys: Vec::new() },
+        };
+        Ok(Self {
+            terms: terms.clone(),
+            keys: RwLock::new(keys),
+            unknown_key: Notify::new(),
+        })
+    }
+
+    /// Reads a file of keys again, and logs the result. Does nothing if they are at a URL.
+    pub(super) fn reload(&self) {
+        let KeyPlace::File(file) = &self.terms.keys else {
+            return;
+        };
+        match read_file(file) {
+            Ok(keys) => {
+                *self.keys.write() = keys;
+                tracing::info!(file = %file.display(), "proxy keys replaced");
+            }
+            Err(error) => {
+                let file = file.display();
+                tracing::error!(%file, %error, "proxy keys not replaced; the old ones stay valid");
+            }
+        }
+    }
+
+    /// Replaces the keys by those that a URL has answered.
+    ///
+    /// # Errors
+    /// Returns what is wrong with them; the old ones stay.
+    pub(super) fn replace_keys(&self, answer: &[u8]) -> Result<(), String> {
+        *self.keys.write() = parse_keys(answer)?;
+        Ok(())
+    }
+
+    /// Whether it has a key.
+    pub(super) fn has_keys(&self) -> bool {
+        !self.keys.read().keys.is_empty()
+    }
+
+    /// Returns the URL of its keys, unless they are in a file.
+    pub(super) fn url(&self) -> Option<&str> {
+        match &self.terms.keys {
+            KeyPlace::Url(url) => Some(url),
+            KeyPlace::File(_) => None,
+        }
+    }
+
+    /// Whether its people may act.
+    pub(super) fn permits_actions(&self) -> bool {
+        self.terms.operate.is_some()
+    }
+
+    /// Returns the person who sent a request, or `None` if it has no token of the proxy.
+    pub(super) fn judge(&self, headers: &HeaderMap) -> Option<Result<Caller, ProxyRefusal>> {
+        let mut values = headers.get_all(&self.terms.header).iter();
+        let text = values.next()?.to_str().unwrap_or_default().trim();
+        let token = text.rsplit(' ').next().unwrap_or_default();
+        // The header may have a token of this program.
+        let header = decode_header(token).ok()?;
+        if values.next().is_some() {
+            let why = "the header is there twice".to_owned();
+            return Some(Err(ProxyRefusal::Invalid(why)));
+        }
+        Some(match self.claims(token, &header) {
+            Ok(claims) => self.person(&claims),
+            Err(why) => Err(ProxyRefusal::Invalid(why)),
+        })
+    }
+
+    fn person(&self, claims: &Map<String, Value>) -> Result<Caller, ProxyRefusal> {
+        let terms = &self.terms;
+        let role = if has(claims, terms.operate.as_ref()) {
+            Some(Role::Operate)
+        } else if terms.read.is_none() || has(claims, terms.read.as_ref()) {
+            Some(Role::Read)
+        } else {
+            None
+        };
+        let claimed = [&*terms.name, "sub"].into_iter();
+        let mut names = claimed
+            .filter_map(|claim| claims.get(claim)?.as_str())
+            .filter(|name| !name.is_empty());
+        let caller = Caller {
+            role,
+            user: names.next().map(user_name),
+            token: Some("proxy".into()),
+        };
+        if role.is_some() {
+            Ok(caller)
+        } else {
+            Err(ProxyRefusal::NoRole(caller))
+        }
+    }
+
+    /// Returns the claims of a token, or why it is not valid.
+    fn claims(&self, token: &str, header: &Header) -> Result<Map<String, Value>, String> {
+        let algorithm = header.alg;
+        if !ALGORITHMS.contains(&algorithm) {
+            return Err(format!(
+                "{algorithm:?} is not an algorithm with a public key"
+            ));
+        }
+        let keys = self.keys.read();
+        let key = match (&header.kid, &*keys.keys) {
+            (Some(id), _) => keys.find(id),
+            (None, [only]) => Some(only),
+            (None, _) => None,
+        };
+        let Some(key) = key else {
+            self.unknown_key.notify_one();
+            return Err(format!("the key {:?} is not known", header.kid));
+        };
+        let key = DecodingKey::from_jwk(key).map_err(|error| error.to_string())?;
+        let mut validation = Validation::new(algorithm);
+        validation.set_audience(&[&self.terms.audience]);
+        validation.set_issuer(&[&self.terms.issuer]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        validation.validate_nbf = true;
+        let token = decode::<Map<String, Value>>(token, &key, &validation);
+        token
+            .map(|token| token.claims)
+            .map_err(|error| error.to_string())
+    }
+}
+
+fn read_file(file: &Path) -> Result<JwkSet, String> {
+    let bytes = bounded::read(file, Limits::SMALL).map_err(|error| error.to_string())?;
+    parse_keys(&bytes)
+}
+
+fn parse_keys(json: &[u8]) -> Result<JwkSet, String> {
+    let keys: JwkSet =
+        serde_json::from_slice(json).map_err(|error| format!("no JSON Web Key Set: {error}"))?;
+    if keys.keys.is_empty() {
+        return Err("it has no key".to_owned());
+    }
+    Ok(keys)
+}
+
+/// Whether claims have a wanted value, alone or in a list.
+fn has(claims: &Map<String, Value>, wanted: Option<&WantedClaim>) -> bool {
+    wanted.is_some_and(|wanted| match claims.get(&wanted.claim) {
+        Some(Value::Array(list)) => list.iter().any(|one| one == wanted.value.as_str()),
+        Some(one) => one == wanted.value.as_str(),
+        None => false,
+    })
+}
