@@ -3,6 +3,8 @@
 
 use crate::backends;
 use crate::name::QueueName;
+use crate::problem::Problem;
+use crate::section::WrittenValue;
 use dispatcher_core::account::{Accounts, AwsAccount, NamePattern};
 use dispatcher_core::backend::Backend;
 use std::collections::BTreeMap;
@@ -92,6 +94,25 @@ impl QueuePattern {
     pub fn has(&self, queue: &QueueName) -> bool {
         self.names.backend == queue.backend && self.matches(&queue.name)
     }
+}
+
+/// Parses a name or a pattern of names of queues or functions.
+pub(crate) fn name_pattern(given: &WrittenValue) -> Result<NamePattern, Problem> {
+    let text = without_backend(given.text.trim());
+    NamePattern::parse(text).ok_or_else(|| {
+        let found = format!("`{text}` is not a pattern");
+        Problem::new(
+            &given.at,
+            found,
+            "a name in which no two `*` follow each other",
+        )
+    })
+}
+
+/// Returns the name of a queue as it is shown: without its backend, if that need not be named.
+pub(crate) fn without_backend(name: &str) -> &str {
+    let rest = name.strip_prefix(backends::unnamed());
+    rest.and_then(|rest| rest.strip_prefix(':')).unwrap_or(name)
 }
 
 /// Whether a pattern of names may have a character.

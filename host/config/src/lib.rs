@@ -22,6 +22,8 @@ pub mod reload;
 pub mod secret;
 pub mod section;
 pub mod service;
+pub mod signed_header;
+pub mod tokens;
 pub mod value;
 
 pub use declared::{
@@ -51,6 +53,7 @@ use problem::Problem;
 pub use secret::Secret;
 use section::Layers;
 pub use service::{HttpForward, ServiceUrl, header_of_file};
+use signed_header::SignedHeader;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -193,6 +196,8 @@ pub struct Admin {
     pub read_token_file: Option<PathBuf>,
     /// The file with the token for sending messages only.
     pub send_token_file: Option<PathBuf>,
+    /// The trusted proxy that says who sends a request.
+    pub proxy: Option<SignedHeader>,
     /// The queues, in addition to those of the routes, that messages may be sent to.
     pub send_queues: Vec<QueueName>,
     /// Whether the bodies of messages are shown.
@@ -307,6 +312,13 @@ impl WeightedQueue {
 }
 
 impl Route {
+    /// Whether its patterns leave out a queue.
+    pub fn excepts(&self, queue: &QueueName) -> bool {
+        let name = queue.to_string();
+        let mut excepted = self.settings.queue_except.iter();
+        excepted.any(|one| one.matches(&name))
+    }
+
     /// Returns the treatment of a message whose body is in S3. A forwarder passes on the message
     /// that Lambda's event source mapping would deliver.
     pub fn s3_pointers(&self) -> S3Pointers {

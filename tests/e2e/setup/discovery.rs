@@ -209,6 +209,23 @@ async fn only_queues_with_the_tags_of_the_route_are_served() {
     running.stop();
 }
 
+#[tokio::test]
+async fn queues_that_are_excepted_are_not_served() {
+    let (accounts, service) = (accounts(), service());
+    let excepted = |names: &str| file(&service, &format!("queue-except = [{names}]\n"));
+    let mut running = start(&accounts, &excepted("\"jobs-o*n\""));
+    let url = admin(&running);
+    send(&running, &accounts, "jobs-one", "one");
+    service.wait_for(1);
+    assert!(!is_served(&url, "jobs-own"));
+    let path = running.data().path().join("d.toml");
+    std::fs::write(path, excepted("\"jobs-one\"")).expect("written");
+    running.signal(Signal::HUP);
+    wait_for(&running, "queue found", "jobs-own");
+    wait_for(&running, "queue gone", "jobs-one");
+    running.stop();
+}
+
 /// A route whose pattern matches no queue at first, on a backend that makes queues when they are used.
 fn start_with_the_first_queue(backend: &str, places: &[&str]) {
     let service = service();

@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::Route;
-use crate::backends::unnamed;
+use crate::discovery::{name_pattern, without_backend};
 use crate::file::File;
 use crate::name::QueueName;
 use crate::problem::Problem;
@@ -126,7 +126,7 @@ impl Check {
 
     fn patterns(&mut self, section: &Section, key: &str) -> Vec<NamePattern> {
         let given = section.list(key).unwrap_or_default().iter();
-        let patterns = given.filter_map(|given| self.read(Some(given), pattern));
+        let patterns = given.filter_map(|given| self.read(Some(given), name_pattern));
         patterns.collect()
     }
 
@@ -155,12 +155,6 @@ fn without_accounts(section: &Section, name: &str) -> Option<Problem> {
     })
 }
 
-/// Returns the name of a queue as it is shown: without its backend, if that need not be named.
-fn without_backend(name: &str) -> &str {
-    let rest = name.strip_prefix(unnamed());
-    rest.and_then(|rest| rest.strip_prefix(':')).unwrap_or(name)
-}
-
 /// Reads letters, digits and these other characters.
 fn of_characters(
     given: &WrittenValue,
@@ -182,18 +176,6 @@ fn of_characters(
         format!("`{text}` is not {what}"),
         wanted,
     ))
-}
-
-fn pattern(given: &WrittenValue) -> Result<NamePattern, Problem> {
-    let text = without_backend(given.text.trim());
-    NamePattern::parse(text).ok_or_else(|| {
-        let found = format!("`{text}` is not a pattern");
-        Problem::new(
-            &given.at,
-            found,
-            "a name in which no two `*` follow each other",
-        )
-    })
 }
 
 fn role(given: &WrittenValue) -> Result<String, Problem> {

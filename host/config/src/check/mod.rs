@@ -206,9 +206,7 @@ impl Check {
             || queues
                 .iter()
                 .any(|queue| queue.name.backend.has_dead_letters(&queue.name.name));
-        let tag = layers.entries("queue-tag").into_values().next();
-        self.problems
-            .extend(tag.and_then(|tag| useless_tags(tag, &patterns)));
+        self.queue_patterns(layers, &patterns);
         let plugin = self.plugin_for(section, flags, file, plugins);
         let name = self.read(layers.one("name"), |given| value::text(given, "a name"));
         let settings = RouteSettings::read(layers, &mut self.problems);
@@ -226,6 +224,29 @@ impl Check {
             retry: self.retry(layers, has_dead_letters),
             dead_letter,
             limits: Vec::new(),
+        }
+    }
+
+    /// Checks the settings that apply to patterns alone.
+    fn queue_patterns(&mut self, layers: Layers<'_>, patterns: &[QueuePattern]) {
+        let tag = layers.entries("queue-tag").into_values().next();
+        let except = layers.list("queue-except").and_then(<[_]>::first);
+        if patterns.is_empty() {
+            let useless = [("a tag", tag), ("`queue-except`", except)];
+            for (what, given) in useless {
+                let found = format!("{what} without queues that are looked up");
+                let problem = given.map(|given| {
+                    Problem::new(&given.at, found, "a pattern such as prod-* in `queues`")
+                });
+                self.problems.extend(problem);
+            }
+            return;
+        }
+        let untagged = patterns.iter().find(|one| !one.backend().facts().has_tags);
+        if let Some((tag, pattern)) = tag.zip(untagged) {
+            let found = format!("a tag of queues `{pattern}`");
+            let wanted = "SQS or the embedded queue, which have tags";
+            self.problems.push(Problem::new(&tag.at, found, wanted));
         }
     }
 
@@ -335,19 +356,6 @@ impl Check {
 }
 
 /// Reports tags of queues that no pattern looks up, or whose backend does not have tags.
-fn useless_tags(tag: &WrittenValue, patterns: &[QueuePattern]) -> Option<Problem> {
-    if patterns.is_empty() {
-        let found = "a tag without queues that are looked up";
-        let wanted = "a pattern such as prod-* in `queues`";
-        return Some(Problem::new(&tag.at, found, wanted));
-    }
-    let mut patterns = patterns.iter();
-    let pattern = patterns.find(|one| !one.backend().facts().has_tags)?;
-    let found = format!("a tag of queues `{pattern}`");
-    let wanted = "SQS or the embedded queue, which have tags";
-    Some(Problem::new(&tag.at, found, wanted))
-}
-
 fn pause(given: &WrittenValue) -> Result<Duration, Problem> {
     value::duration(given, BareUnit::Refused, &WITHIN_LEASE)
 }

@@ -2,10 +2,12 @@
 
 use super::macros::settings;
 use super::{Group, PerQueue, Reload, Setting, SettingPart, Shape, Syntax, Table};
+use crate::discovery::name_pattern;
 use crate::problem::Problem;
 use crate::section::WrittenValue;
 use crate::value;
 use crate::value::BareUnit;
+use dispatcher_core::account::NamePattern;
 use dispatcher_core::envelope::{Envelope, S3Pointers};
 use dispatcher_core::filter::Filter;
 use dispatcher_core::message::place::{MessageKey, MessagePlace};
@@ -58,6 +60,11 @@ settings! {
         queue_tag: Vec<(String, String)> = |given| {
             given.entries(|_, given| Ok(given.text.trim().to_owned()))
         };
+
+    /// Queues that patterns in `queues` leave out, by name or pattern, as in prod-*-dead
+    "queue-except" => Setting::new("PATTERN").shape(Shape::List).default("none")
+        .applies(Reload::Live).flag(Group::Queues),
+        queue_except: Vec<NamePattern> = |given| given.each(name_pattern);
 
     /// The [account.NAME] of its queues
     "account" => Setting::new("NAME").default("the account whose patterns match, else the process's own");

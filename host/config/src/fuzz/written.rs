@@ -7,7 +7,8 @@ use crate::{
     Code, FleetPlace, HttpHost, LogFormat, MetricsSink, Peer, Place, PluginConfig, Route, Secret,
     Settings, ShedAction, UnmatchedAction, WeightedQueue,
 };
-use dispatcher_core::account::DeclaredAccount;
+use dispatcher_core::account::{DeclaredAccount, NamePattern};
+
 use dispatcher_core::backend::{QueueDeclaration, SectionValues};
 use dispatcher_core::envelope::{Envelope, S3Pointers};
 use dispatcher_core::filter::Filter;
@@ -399,7 +400,7 @@ macro_rules! toml_of_list {
     )+};
 }
 
-toml_of_list!(String, QueueName, Peer, HttpHost, Filter);
+toml_of_list!(String, QueueName, NamePattern, Peer, HttpHost, Filter);
 
 macro_rules! toml_of_map {
     ($($type:ty),+) => {$(

@@ -55,7 +55,7 @@ fn queues_that_a_pattern_finds_take_its_place_and_its_settings() {
 #[test]
 fn limits_of_queues_that_are_not_there_yet_are_no_problem() {
     let route = "queues = ['prod-*']\nrate.prod-later = '5/s'\nmax-queues = 7\n\
-                 queue-tag = { team = 'a', stage = 'x' }\n";
+                 queue-tag = { team = 'a', stage = 'x' }\nqueue-except = ['prod-*-old']\n";
     let (settings, problems) = found(route, &[]);
     assert_eq!(problems, [""; 0]);
     let route = &settings.routes[0];
@@ -75,7 +75,7 @@ fn bad_patterns_and_tags_are_reported_together() {
                 [[route]]\nname = 'a'\nqueues = ['*', 'prod-*', 'sqs:prod-*']\n\
                 [[route]]\nname = 'b'\nqueues = ['redis:x-*']\nqueue-tag = { team = 'a' }\n\
                 [[route]]\nname = 'c'\nqueues = ['orders']\nqueue-tag = { team = 'a' }\n\
-                max-queues = 1001\n\
+                queue-except = ['a']\nmax-queues = 1001\n\
                 [[route]]\nname = 'd'\nqueues = ['test-*']\ndead-letter = 'local:dead'\n\
                 [[route]]\nname = 'e'\nqueues = ['test-*']\n";
     let (_, problems) = from_file(text, &[]);
@@ -86,10 +86,12 @@ fn bad_patterns_and_tags_are_reported_together() {
         "d.toml:9: a tag of queues `redis:x-*`; wanted SQS or the embedded queue, which have tags",
         "d.toml:13: a tag without queues that are looked up; wanted a pattern such as prod-* in \
          `queues`",
-        "d.toml:14: `1001` is out of range; wanted 1 to 1000",
-        "d.toml:18: `local:dead` is on another backend than `test-*`; wanted a dead-letter queue on \
+        "d.toml:14: `queue-except` without queues that are looked up; wanted a pattern such as prod-* \
+         in `queues`",
+        "d.toml:15: `1001` is out of range; wanted 1 to 1000",
+        "d.toml:19: `local:dead` is on another backend than `test-*`; wanted a dead-letter queue on \
          the same backend as every queue of the route",
-        "d.toml:21: `test-*` is in route `d` already; wanted each queue in one route",
+        "d.toml:22: `test-*` is in route `d` already; wanted each queue in one route",
     ];
     assert_eq!(problems, wanted);
 }

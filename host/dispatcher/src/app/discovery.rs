@@ -229,7 +229,8 @@ impl Lookup<'_> {
                     let is_known = self.known(pattern).contains(queue);
                     let may_be_of_another = partial.iter().any(|other| other.has(queue));
                     let is_free = is_known || !may_be_of_another;
-                    is_free && !taken.contains(queue) && !is_named(&named, queue)
+                    let is_wanted = !route.excepts(queue);
+                    is_wanted && is_free && !taken.contains(queue) && !is_named(&named, queue)
                 });
                 if !is_complete {
                     partial.push(pattern);
