@@ -90,6 +90,14 @@ impl QueuePattern {
         is_fifo == self.names.name.ends_with(FIFO) && self.pattern.matches(&queue.to_string())
     }
 
+    /// Whether a text names queues on its backend, to leave them out.
+    pub(crate) fn may_except(&self, text: &str) -> bool {
+        let (prefix, name) = text.split_once(':').unwrap_or((backends::unnamed(), text));
+        let is_here =
+            backends::find(prefix).is_ok_and(|backend| backend.name() == self.backend().name());
+        is_here && !name.is_empty() && name.chars().all(is_of_pattern)
+    }
+
     /// Whether a queue belongs to it.
     pub fn has(&self, queue: &QueueName) -> bool {
         self.names.backend == queue.backend && self.matches(&queue.name)

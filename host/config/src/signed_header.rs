@@ -13,10 +13,10 @@ pub struct SignedHeader {
     pub audience: String,
     /// The claim that is the name of the person.
     pub name: String,
-    /// The claim that permits everything.
-    pub operate: Option<WantedClaim>,
-    /// The claim that permits reading; without one, any valid token does.
-    pub read: Option<WantedClaim>,
+    /// The claims of which each permits everything.
+    pub operate: Vec<WantedClaim>,
+    /// The claims of which each permits reading; without one, any valid token does.
+    pub read: Vec<WantedClaim>,
 }
 
 /// The place of keys.

@@ -29,6 +29,7 @@ use dispatcher_config::tokens;
 use dispatcher_core::clock;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Group;
+use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_http as http;
 pub use dispatcher_http::reached_here;
@@ -251,6 +252,7 @@ async fn serve_within(
         actions: Arc::default(),
         audit: Arc::default(),
         wrong_tokens: Arc::default(),
+        proxy_tokens: Arc::default(),
     };
     let actions = Arc::clone(&door.actions);
     let state = ServedState {
@@ -302,6 +304,8 @@ struct AdminService {
     actions: Arc<Mutex<Group<()>>>,
     audit: Arc<Audit>,
     wrong_tokens: Arc<WrongTokens>,
+    /// The last log line about a refused token of the trusted proxy.
+    proxy_tokens: Arc<Mutex<LogThrottle>>,
 }
 
 async fn enter(From(door): From<AdminService>, request: Request, next: Next) -> Response {
@@ -344,10 +348,6 @@ impl AdminService {
         };
         let wait = offered_by.and_then(|from| self.wrong_tokens.wait(from, clock::now()));
         if let Some(wait) = wait {
-            if acts {
-                let status = StatusCode::TOO_MANY_REQUESTS;
-                self.audit.refused_stranger(&asked, status.as_u16());
-            }
             return self.too_many(wait, &asked, &parts);
         }
         let judged = if dashboard::needs_no_token(&asked.path) {
@@ -362,12 +362,12 @@ impl AdminService {
         let caller = match judged {
             Ok(caller) => caller,
             Err(refusal) => {
-                if refusal == Refusal::Unauthorized {
-                    self.note_wrong_token(offered_by);
+                match &refusal {
+                    Refusal::Unauthorized => self.note_wrong_token(offered_by),
+                    Refusal::InvalidProxyToken(why) => self.note_proxy_token(why),
+                    _ => {}
                 }
-                if acts {
-                    self.note_refusal(&asked, &refusal);
-                }
+                self.note_refusal(&asked, &refusal, &parts);
                 return self.refused(&refusal, &asked, &parts);
             }
         };
@@ -440,6 +440,9 @@ impl AdminService {
     fn too_many(&self, wait: Duration, asked: &ActionRequest, request: &Parts) -> Response {
         let seconds = wait.as_secs() + 1;
         let status = StatusCode::TOO_MANY_REQUESTS;
+        if !request.method.is_safe() {
+            self.audit.refused_stranger(asked, status.as_u16());
+        }
         let why = format!("Too many wrong tokens from this address. Try again in {seconds} s.");
         let mut answer = if dashboard::is_page(&asked.path) {
             self.dashboard
@@ -460,6 +463,13 @@ impl AdminService {
         }
     }
 
+    /// Logs why a token of the trusted proxy is refused, at most once a minute.
+    fn note_proxy_token(&self, reason: &str) {
+        if self.proxy_tokens.lock().should_log(clock::now()) {
+            tracing::warn!(reason, "token of the trusted proxy refused");
+        }
+    }
+
     fn busy(&self, why: &str, asked: &ActionRequest, request: &Parts) -> Response {
         if dashboard::is_page(&asked.path) {
             let problem = CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why);
@@ -468,9 +478,18 @@ impl AdminService {
         problem(StatusCode::SERVICE_UNAVAILABLE, why)
     }
 
-    fn note_refusal(&self, asked: &ActionRequest, refusal: &Refusal) {
+    /// Logs that an action was refused, and to whom, if that is known.
+    fn note_refusal(&self, asked: &ActionRequest, refusal: &Refusal, request: &Parts) {
+        if request.method.is_safe() {
+            return;
+        }
         let status = refusal.status().as_u16();
         match refusal {
+            Refusal::OtherSite(_) | Refusal::NoPage => match self.access.identify(&request.headers)
+            {
+                Some(caller) => self.audit.refused(asked, &caller, status),
+                None => self.audit.refused_stranger(asked, status),
+            },
             Refusal::ReadOnly(caller) | Refusal::SendOnly(caller) | Refusal::NoRole(caller) => {
                 self.audit.refused(asked, caller, status)
             }
@@ -483,6 +502,8 @@ impl AdminService {
         if answer.extensions().get::<AuditedByJob>().is_some() {
             return;
         }
+        // A sign-in tells who it was.
+        let caller = answer.extensions().get::<Caller>().unwrap_or(caller);
         match answer.extensions().get::<ActionEntry>() {
             Some(done) => self.audit.taken(asked, caller, status, done),
             // A page's form is answered with a redirect to another page.

@@ -3,6 +3,7 @@
 use super::admin::{request, start, token};
 use dispatcher_tests::PATIENCE;
 use dispatcher_tests::child::{RunningProgram, Signal};
+use dispatcher_tests::http;
 use dispatcher_tests::identity::IdentityProvider;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -61,6 +62,19 @@ fn names_of_tokens_are_in_the_audit_log_and_a_removed_one_ends() {
     running.stop();
     let wanted = ["ci", "anna", "anna"].map(|name| pair(name, "operate"));
     assert_eq!(actors(&running, "admin action"), wanted);
+}
+
+#[test]
+fn sign_in_is_logged_with_the_name_and_the_token() {
+    let (_folder, file) = token("anna second");
+    let (mut running, at) = start(&["--admin-token-file", &file.display().to_string()]);
+    let form = "token=second&user=Anna+%28proxy%29";
+    http::post(&format!("http://{at}/ui/sign-in"), &[], form);
+    running.stop();
+    assert_eq!(
+        actors(&running, "admin action"),
+        [pair("Anna proxy (anna)", "operate")]
+    );
 }
 
 #[test]
@@ -175,6 +189,8 @@ fn trusted_proxy_names_the_person_and_the_role() {
     let refused = actors(&running, "admin action refused");
     assert_eq!(refused[0], pair("bert@example.com (proxy)", "read"));
     assert_eq!(refused[1], pair("carl@example.com (proxy)", ""));
+    let anna = pair("anna@example.com (proxy)", "operate");
+    assert_eq!(refused[2..], [anna.clone(), anna]);
 }
 
 #[test]

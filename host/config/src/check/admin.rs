@@ -109,14 +109,17 @@ impl Check {
                 self.problems.push(problem);
             }
         }
-        let [keys, issuer, audience, header, name, operate, read] =
-            PROXY.map(|key| program.one(key));
+        let [keys, issuer, audience, header, name, ..] = PROXY.map(|key| program.one(key));
         let keys = self.read(keys, key_place);
         let [issuer, audience] =
             [issuer, audience].map(|given| self.read(given, |given| value::text(given, "a text")));
         let header = self.read(header, header_name);
         let name = self.read(name, |given| value::text(given, "the name of a claim"));
-        let [operate, read] = [operate, read].map(|given| self.read(given, wanted_claim));
+        let [operate, read] = ["admin-proxy-operate", "admin-proxy-read"].map(|key| {
+            let given = program.list(key).unwrap_or_default().iter();
+            let claims = given.filter_map(|given| self.read(Some(given), wanted_claim));
+            claims.collect()
+        });
         Some(SignedHeader {
             keys: keys?,
             header: header.unwrap_or_else(|| "authorization".to_owned()),

@@ -230,9 +230,9 @@ impl Check {
     /// Checks the settings that apply to patterns alone.
     fn queue_patterns(&mut self, layers: Layers<'_>, patterns: &[QueuePattern]) {
         let tag = layers.entries("queue-tag").into_values().next();
-        let except = layers.list("queue-except").and_then(<[_]>::first);
+        let excepted = layers.list("queue-except").unwrap_or_default();
         if patterns.is_empty() {
-            let useless = [("a tag", tag), ("`queue-except`", except)];
+            let useless = [("a tag", tag), ("`queue-except`", excepted.first())];
             for (what, given) in useless {
                 let found = format!("{what} without queues that are looked up");
                 let problem = given.map(|given| {
@@ -241,6 +241,13 @@ impl Check {
                 self.problems.extend(problem);
             }
             return;
+        }
+        for given in excepted {
+            if !patterns.iter().any(|one| one.may_except(given.text.trim())) {
+                let found = format!("`{}` names no queue of `{}`", given.text, patterns[0]);
+                let wanted = "a name or a pattern on the same backend, one in each entry";
+                self.problems.push(Problem::new(&given.at, found, wanted));
+            }
         }
         let untagged = patterns.iter().find(|one| !one.backend().facts().has_tags);
         if let Some((tag, pattern)) = tag.zip(untagged) {

@@ -102,7 +102,8 @@ settings! {
 
     /// The admin address, as in 127.0.0.1:9090: a process serves probes, metrics for Prometheus,
     /// the dashboard (/ui) and the admin API there, and other commands send it their requests
-    /// there. An address that other machines can reach needs admin-token-file
+    /// there. An address that other machines can reach needs a token or a trusted
+    /// proxy
     "admin" => Setting::new("ADDR").default("none").flag(Group::AdminAddress);
 
     /// File with the token of the admin address: required for actions, and for addresses that other
@@ -132,11 +133,13 @@ settings! {
     /// The claim that is a person's name in the audit log
     "admin-proxy-name" => Setting::new("CLAIM").default("email").flag(Group::AdminAccess);
 
-    /// The claim of those who may act, as in groups=operators
-    "admin-proxy-operate" => Setting::new("CLAIM=VALUE").default("nobody").flag(Group::AdminAccess);
+    /// A claim of those who may act, as in groups=operators; may be repeated
+    "admin-proxy-operate" => Setting::new("CLAIM=VALUE").shape(Shape::List).default("nobody")
+        .flag(Group::AdminAccess);
 
-    /// The claim of those who may read
-    "admin-proxy-read" => Setting::new("CLAIM=VALUE").default("all with a token").flag(Group::AdminAccess);
+    /// A claim of those who may read; may be repeated
+    "admin-proxy-read" => Setting::new("CLAIM=VALUE").shape(Shape::List)
+        .default("all with a token of the proxy").flag(Group::AdminAccess);
 
     /// Queues that messages may be sent to by the admin API, besides the queues of the routes
     "admin-send-queues" => Setting::new("QUEUE").shape(Shape::List).flag(Group::AdminAccess);

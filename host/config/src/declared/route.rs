@@ -61,7 +61,8 @@ settings! {
             given.entries(|_, given| Ok(given.text.trim().to_owned()))
         };
 
-    /// Queues that patterns in `queues` leave out, by name or pattern, as in prod-*-dead
+    /// Queues that patterns in `queues` leave out, by name or pattern, as in prod-*-dead; may be
+    /// repeated
     "queue-except" => Setting::new("PATTERN").shape(Shape::List).default("none")
         .applies(Reload::Live).flag(Group::Queues),
         queue_except: Vec<NamePattern> = |given| given.each(name_pattern);

@@ -77,7 +77,7 @@ fn bad_patterns_and_tags_are_reported_together() {
                 [[route]]\nname = 'c'\nqueues = ['orders']\nqueue-tag = { team = 'a' }\n\
                 queue-except = ['a']\nmax-queues = 1001\n\
                 [[route]]\nname = 'd'\nqueues = ['test-*']\ndead-letter = 'local:dead'\n\
-                [[route]]\nname = 'e'\nqueues = ['test-*']\n";
+                queue-except = ['test-a*', 'local:test-b', 'test-a,test-b', 'test-c:3', '']\n[[route]]\nname = 'e'\nqueues = ['test-*']\n";
     let (_, problems) = from_file(text, &[]);
     let wanted = [
         "d.toml:5: `*` is no pattern of queue names; wanted a name in which `*` stands for any \
@@ -91,7 +91,15 @@ fn bad_patterns_and_tags_are_reported_together() {
         "d.toml:15: `1001` is out of range; wanted 1 to 1000",
         "d.toml:19: `local:dead` is on another backend than `test-*`; wanted a dead-letter queue on \
          the same backend as every queue of the route",
-        "d.toml:22: `test-*` is in route `d` already; wanted each queue in one route",
+        "d.toml:20: `local:test-b` names no queue of `test-*`; wanted a name or a pattern on the same \
+         backend, one in each entry",
+        "d.toml:20: `test-a,test-b` names no queue of `test-*`; wanted a name or a pattern on the same \
+         backend, one in each entry",
+        "d.toml:20: `test-c:3` names no queue of `test-*`; wanted a name or a pattern on the same \
+         backend, one in each entry",
+        "d.toml:20: `` names no queue of `test-*`; wanted a name or a pattern on the same backend, one \
+         in each entry",
+        "d.toml:23: `test-*` is in route `d` already; wanted each queue in one route",
     ];
     assert_eq!(problems, wanted);
 }

@@ -116,6 +116,8 @@ pub enum Refusal {
     Host(String),
     /// A browser sent the request from a page of another site.
     OtherSite(String),
+    /// A browser may have sent the request from any page: it does not say which.
+    NoPage,
     /// The request would act, and no token is configured.
     NoTokenConfigured,
     /// The request would act, but its token only permits reading.
@@ -248,9 +250,14 @@ impl Access {
         }
     }
 
-    /// Returns the name and value of the session cookie for a user who entered `token`, or `None`
+    /// Returns the user who entered `token`, and the name and value of the session cookie, or `None`
     /// if the token is wrong. `user` is for the log.
-    pub fn sign_in(&self, request: &Parts, token: &str, user: &str) -> Option<(String, String)> {
+    pub(super) fn sign_in(
+        &self,
+        request: &Parts,
+        token: &str,
+        user: &str,
+    ) -> Option<(Caller, String, String)> {
         let token = token.trim().as_bytes();
         // A producer's token opens no pages.
         let files = self.tokens.iter().filter(|one| one.role != Role::Send);
@@ -261,10 +268,13 @@ impl Access {
             user: Some(user_name(user.trim())).filter(|user| !user.is_empty()),
             until: clock::wall_clock_now() + LASTS,
         };
-        Some((
-            session_cookie(&request.headers),
-            session.seal(&token.digest),
-        ))
+        let value = session.seal(&token.digest);
+        let caller = Caller {
+            role: Some(role),
+            user: session.user,
+            token: token.name,
+        };
+        Some((caller, session_cookie(&request.headers), value))
     }
 
     /// Ends the sessions of a request: this process refuses them from now on, for every client.
@@ -372,6 +382,13 @@ impl Access {
         headers.contains_key(AUTHORIZATION) && self.person(headers).is_none()
     }
 
+    /// Returns the caller whom the credentials of a request name.
+    pub(super) fn identify(&self, headers: &HeaderMap) -> Option<Caller> {
+        self.caller(headers)
+            .or_else(|| self.person(headers)?.ok())
+            .or_else(|| self.session(headers))
+    }
+
     /// Returns the person in the header of the trusted proxy, if a request has one.
     fn person(&self, headers: &HeaderMap) -> Option<Result<Caller, Refusal>> {
         let judged = self.proxy.as_ref()?.judge(headers)?;
@@ -471,7 +488,7 @@ fn names_own_site(headers: &HeaderMap) -> bool {
 /// program or of the proxy: it must come from one of this program's pages.
 fn of_own_page(caller: Caller, request: &Parts) -> Result<Caller, Refusal> {
     if acts(request) && !names_own_site(&request.headers) {
-        return Err(Refusal::OtherSite("no page".to_owned()));
+        return Err(Refusal::NoPage);
     }
     Ok(caller)
 }
@@ -506,6 +523,7 @@ impl Refusal {
         match self {
             Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
             Self::OtherSite(_)
+            | Self::NoPage
             | Self::NoTokenConfigured
             | Self::ReadOnly(_)
             | Self::SendOnly(_)
@@ -524,6 +542,9 @@ impl Refusal {
             Self::OtherSite(site) => {
                 format!("Cross-site actions are refused; this request comes from `{site}`.")
             }
+            Self::NoPage => "An action with a session or through a proxy needs the header Origin or \
+                 Sec-Fetch-Site, which browsers send. Let a program send a token of its own."
+                .to_owned(),
             Self::NoTokenConfigured => "Actions need a token. Start the program with \
                  --admin-token-file FILE, or, only for sending messages, with \
                  --admin-send-token-file FILE, and send the token in the file as `Authorization: \
@@ -544,7 +565,7 @@ impl Refusal {
             ),
             Self::Unauthorized => "Send the token of --admin-token-file, or for reading that of \
                  --admin-read-token-file, or for sending messages that of --admin-send-token-file, as `Authorization: Bearer TOKEN`, or as the password of \
-                 basic authentication with any user name."
+                 basic authentication with any user name. With --admin-proxy-keys, people come through the proxy."
                 .to_owned(),
         }
     }

@@ -29,7 +29,7 @@ pub(super) async fn keep(proxy: &TrustedProxy, url: &str, stop: CancellationToke
         };
         let replaced = fetched.and_then(|keys| proxy.replace_keys(&keys));
         match &replaced {
-            Ok(()) => tracing::debug!(url, "proxy keys fetched"),
+            Ok(()) => tracing::info!(url, "proxy keys fetched"),
             Err(error) => tracing::error!(url, error, "proxy keys not fetched"),
         }
         let now = clock::now();

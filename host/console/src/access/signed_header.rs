@@ -7,7 +7,8 @@ use dispatcher_config::problem::Problem;
 use dispatcher_config::signed_header::{KeyPlace, SignedHeader, WantedClaim};
 use dispatcher_core::files::bounded;
 use dispatcher_core::files::bounded::Limits;
-use jsonwebtoken::jwk::JwkSet;
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::jwk::{Jwk, JwkSet};
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
 use parking_lot::RwLock;
 use serde_json::{Map, Value};
@@ -71,13 +72,16 @@ impl TrustedProxy {
         let KeyPlace::File(file) = &self.terms.keys else {
             return;
         };
-        match read_file(file) {
+        let (read, file) = (read_file(file), file.display());
+        match read {
+            Ok(keys) if *self.keys.read() == keys => {
+                tracing::debug!(%file, "proxy keys unchanged");
+            }
             Ok(keys) => {
                 *self.keys.write() = keys;
-                tracing::info!(file = %file.display(), "proxy keys replaced");
+                tracing::info!(%file, "proxy keys replaced");
             }
             Err(error) => {
-                let file = file.display();
                 tracing::error!(%file, %error, "proxy keys not replaced; the old ones stay valid");
             }
         }
@@ -107,7 +111,7 @@ impl TrustedProxy {
 
     /// Whether its people may act.
     pub(super) fn permits_actions(&self) -> bool {
-        self.terms.operate.is_some()
+        !self.terms.operate.is_empty()
     }
 
     /// Returns the person who sent a request, or `None` if it has no token of the proxy.
@@ -129,9 +133,9 @@ impl TrustedProxy {
 
     fn person(&self, claims: &Map<String, Value>) -> Result<Caller, ProxyRefusal> {
         let terms = &self.terms;
-        let role = if has(claims, terms.operate.as_ref()) {
+        let role = if has(claims, &terms.operate) {
             Some(Role::Operate)
-        } else if terms.read.is_none() || has(claims, terms.read.as_ref()) {
+        } else if terms.read.is_empty() || has(claims, &terms.read) {
             Some(Role::Read)
         } else {
             None
@@ -161,14 +165,13 @@ impl TrustedProxy {
             ));
         }
         let keys = self.keys.read();
-        let key = match (&header.kid, &*keys.keys) {
-            (Some(id), _) => keys.find(id),
-            (None, [only]) => Some(only),
-            (None, _) => None,
-        };
-        let Some(key) = key else {
+        let Some(key) = key_of(header, &keys) else {
             self.unknown_key.notify_one();
-            return Err(format!("the key {:?} is not known", header.kid));
+            return Err(match (&header.kid, keys.keys.is_empty()) {
+                (_, true) => "the keys of the proxy have not been fetched yet".to_owned(),
+                (Some(id), false) => format!("its key `{id}` is not known"),
+                (None, false) => "it names no key, and there are several".to_owned(),
+            });
         };
         let key = DecodingKey::from_jwk(key).map_err(|error| error.to_string())?;
         let mut validation = Validation::new(algorithm);
@@ -176,11 +179,34 @@ impl TrustedProxy {
         validation.set_issuer(&[&self.terms.issuer]);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         validation.validate_nbf = true;
-        let token = decode::<Map<String, Value>>(token, &key, &validation);
-        token
+        decode::<Map<String, Value>>(token, &key, &validation)
             .map(|token| token.claims)
-            .map_err(|error| error.to_string())
+            .map_err(|error| self.reason(error.kind()))
     }
+
+    /// Returns why a token is refused, in words for its person and for the operator.
+    fn reason(&self, error: &ErrorKind) -> String {
+        match error {
+            ErrorKind::ExpiredSignature => "it has expired; sign in again".to_owned(),
+            ErrorKind::ImmatureSignature => "it is not valid yet".to_owned(),
+            ErrorKind::InvalidSignature => "its signature is not that of its key".to_owned(),
+            ErrorKind::InvalidIssuer => format!("its `iss` is not `{}`", self.terms.issuer),
+            ErrorKind::InvalidAudience => format!("its `aud` is not `{}`", self.terms.audience),
+            ErrorKind::MissingRequiredClaim(claim) => format!("it has no `{claim}`"),
+            ErrorKind::InvalidAlgorithm => "its algorithm is not that of its key".to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+/// Returns the key that a token names, or the only one if one of them has no name.
+fn key_of<'a>(header: &Header, keys: &'a JwkSet) -> Option<&'a Jwk> {
+    let named = header.kid.as_ref().and_then(|id| keys.find(id));
+    let only = match &*keys.keys {
+        [only] if header.kid.is_none() || only.common.key_id.is_none() => Some(only),
+        _ => None,
+    };
+    named.or(only)
 }
 
 fn read_file(file: &Path) -> Result<JwkSet, String> {
@@ -197,9 +223,9 @@ fn parse_keys(json: &[u8]) -> Result<JwkSet, String> {
     Ok(keys)
 }
 
-/// Whether claims have a wanted value, alone or in a list.
-fn has(claims: &Map<String, Value>, wanted: Option<&WantedClaim>) -> bool {
-    wanted.is_some_and(|wanted| match claims.get(&wanted.claim) {
+/// Whether claims have one of the wanted values, alone or in a list.
+fn has(claims: &Map<String, Value>, wanted: &[WantedClaim]) -> bool {
+    wanted.iter().any(|wanted| match claims.get(&wanted.claim) {
         Some(Value::Array(list)) => list.iter().any(|one| one == wanted.value.as_str()),
         Some(one) => one == wanted.value.as_str(),
         None => false,

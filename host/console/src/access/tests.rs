@@ -312,7 +312,8 @@ fn each_token_of_a_file_has_its_role_its_name_and_its_sessions() {
     let reads = caller_of(&access, "GET", ("authorization", "Bearer c3"));
     assert_eq!(reads, Ok("token".to_owned()));
     let page = request("POST", "/ui/sign-in", &[("host", "localhost:9")]);
-    let (name, value) = access.sign_in(&page, "b2", "eve").expect("signed in");
+    let (caller, name, value) = access.sign_in(&page, "b2", "eve").expect("signed in");
+    assert_eq!(caller.name(), "eve (anna)");
     let cookie = format!("{name}={value}");
     assert_eq!(
         caller_of(&access, "POST", ("cookie", &cookie)),

@@ -75,8 +75,13 @@ impl TokenFile {
     pub(super) fn matching(&self, offered: &[u8]) -> Option<KnownToken> {
         let digest: [u8; 32] = Sha256::digest(offered).into();
         let tokens = self.tokens();
-        let matching = tokens.iter().filter(|token| token.is(&digest));
-        matching.last().cloned()
+        let mut matching = None;
+        for token in tokens.iter() {
+            if token.is(&digest) {
+                matching = Some(token);
+            }
+        }
+        matching.cloned()
     }
 
     #[cfg(test)]
@@ -122,12 +127,15 @@ fn parse(text: &str) -> Result<Arc<[KnownToken]>, String> {
 mod tests {
     use super::*;
 
+    fn write(file: &Path, text: &[u8]) {
+        std::fs::write(file, text).expect("written");
+    }
+
     #[test]
     fn finding_18_file_without_a_token_is_refused_and_the_old_token_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("token");
-        let write = |text: &[u8]| std::fs::write(&file, text).expect("written");
-        write(b"first\n");
+        write(&file, b"first\n");
         let tokens = TokenFile::open(Role::Operate, &file).expect("a token");
         assert_eq!(tokens.reload(), Ok(false));
         for bad in [
@@ -138,15 +146,15 @@ mod tests {
             b"\xff",
             &[b'x'; 5_000],
         ] {
-            write(bad);
+            write(&file, bad);
             assert!(tokens.reload().is_err(), "{bad:?}");
             assert!(TokenFile::open(Role::Operate, &file).is_err(), "{bad:?}");
         }
         assert!(tokens.matching(b"first").is_some());
-        write(b"second");
+        write(&file, b"second");
         assert_eq!(tokens.reload(), Ok(true));
         assert!(tokens.matching(b"second").is_some() && tokens.matching(b"first").is_none());
-        write(b"# all\nci a\nanna b");
+        write(&file, b"# all\nci a\nanna b");
         assert_eq!(tokens.reload(), Ok(true));
         let anna = tokens.matching(b"b").expect("it is known");
         assert_eq!(anna.name.as_deref(), Some("anna"));

@@ -593,7 +593,8 @@ async fn signed_in(From(state): From<ServedState>, request: Request) -> Response
     };
     let back = links.own(form.get("back"));
     let access = &state.admin.access;
-    let Some((name, value)) = access.sign_in(&parts, form.get("token"), form.get("user")) else {
+    let signed_in = access.sign_in(&parts, form.get("token"), form.get("user"));
+    let Some((caller, name, value)) = signed_in else {
         return visit::html(
             StatusCode::UNAUTHORIZED,
             view::sign_in::page(links, &back, true),
@@ -607,6 +608,7 @@ async fn signed_in(From(state): From<ServedState>, request: Request) -> Response
         &format!("{name}={value}; Max-Age={lasts}"),
     );
     visit::set_cookie(&mut answer, &cookie);
+    answer.extensions_mut().insert(caller);
     answer
 }
 

@@ -134,6 +134,52 @@ fn route_that_ends_keeps_one_attempt_for_its_receives_and_none_in_the_end() {
 }
 
 #[test]
+fn receives_of_a_route_that_ends_share_one_attempt() {
+    let mut scheduler = scheduler(2, 4, 1, LaneLimits::default());
+    let polls = scheduler.plan(at(0));
+    assert_eq!(polls.len(), 2);
+    let one_of_all = AttemptsLeft {
+        of_lanes: vec![1, 1],
+        all: 1,
+    };
+    assert_eq!(scheduler.lower_to_attempts_left(), one_of_all);
+    assert_eq!(scheduler.stop(|_, _| true, at(0)).len(), 0);
+    for mut poll in polls {
+        let jobs = vec![LimitJob { _seat: poll.seat() }];
+        scheduler.answered(poll, jobs, false, at(1));
+    }
+    assert_eq!(start(&mut scheduler, at(1)).len(), 1);
+}
+
+#[test]
+fn queue_of_a_route_that_ends_leaves_its_own_attempts_to_others() {
+    let mut scheduler = scheduler(2, 4, 1, LaneLimits::default());
+    let mut running = Vec::new();
+    for mut poll in scheduler.plan(at(0)) {
+        let jobs = vec![LimitJob { _seat: poll.seat() }];
+        scheduler.answered(poll, jobs, true, at(0));
+    }
+    running.extend(start(&mut scheduler, at(0)));
+    assert_eq!(running.len(), 2);
+    let mut polls = scheduler.plan(at(1));
+    polls.extend(scheduler.plan(at(60_000)));
+    polls.retain(|poll| poll.lane == 0);
+    let left = scheduler.lower_to_attempts_left();
+    assert_eq!((left.of_lanes[0], left.all), (1, 2));
+    assert_eq!(scheduler.stop(|_, _| true, at(60_000)).len(), 0);
+    // The other queue leaves room below the limit of all.
+    let other = running.pop().expect("an attempt of the other queue");
+    end(&mut scheduler, other, Signal::Open, at(60_001));
+    let mut poll = polls.pop().expect("an outstanding poll");
+    let jobs = vec![LimitJob { _seat: poll.seat() }];
+    scheduler.answered(poll, jobs, false, at(60_001));
+    assert!(start(&mut scheduler, at(60_001)).is_empty());
+    let own = running.pop().expect("an attempt of the queue");
+    end(&mut scheduler, own, Signal::Open, at(60_002));
+    assert_eq!(start(&mut scheduler, at(60_002)).len(), 1);
+}
+
+#[test]
 fn batch_window_collects_until_the_clock_or_a_full_batch_ends_it() {
     let mut scheduler = scheduler(1, 2, 10, LaneLimits::default());
     let mut limits = SchedulerLimits {
