@@ -362,7 +362,6 @@ impl Check {
     }
 }
 
-/// Reports tags of queues that no pattern looks up, or whose backend does not have tags.
 fn pause(given: &WrittenValue) -> Result<Duration, Problem> {
     value::duration(given, BareUnit::Refused, &WITHIN_LEASE)
 }
