@@ -33,9 +33,9 @@ use dispatcher_core::job::Job;
 use dispatcher_core::message::place::{MessageKey, MessagePlace};
 use dispatcher_core::queue::sharing::Priority;
 use dispatcher_core::queue::{Identity, Queue};
+use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::scheduler::shared::SharedScheduler;
-use dispatcher_core::scheduler::{AttemptsLeft, SchedulerLimits};
 use dispatcher_core::tasks;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -177,19 +177,7 @@ impl VersionMaker {
         let earlier: Vec<EarlierVersion> = versions
             .ending
             .iter()
-            .map(|one| EarlierVersion {
-                queues: self
-                    .queues
-                    .iter()
-                    .map(|queue: &Arc<dyn Queue>| queue.identity().name.clone())
-                    .collect(),
-                left: if self.route.settings.group_by.is_some() {
-                    AttemptsLeft::default()
-                } else {
-                    one.scheduler.lock().lower_to_attempts_left()
-                },
-                orders_groups: handover::orders_groups(&self.route),
-            })
+            .map(|one| route::earlier_version(&self.route, &self.queues, &one.scheduler))
             .collect();
         for (at, version) in versions.ending.iter().enumerate() {
             if route::leave_attempts(&version.scheduler, &self.queues, &earlier[..at]) {

@@ -20,7 +20,7 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::telemetry::escape::escape_control_characters;
 use parking_lot::Mutex;
-use signed_header::{ProxyRefusal, TrustedProxy};
+use signed_header::TrustedProxy;
 use std::borrow::Cow;
 use std::sync::Arc;
 pub(crate) use token_file::KnownToken;
@@ -379,7 +379,8 @@ impl Access {
 
     /// Whether a request has a token that may be a guess: one that the trusted proxy did not send.
     pub(super) fn offers_token(&self, headers: &HeaderMap) -> bool {
-        headers.contains_key(AUTHORIZATION) && self.person(headers).is_none()
+        let by_proxy = self.proxy.as_ref().is_some_and(|one| one.has_sent(headers));
+        headers.contains_key(AUTHORIZATION) && !by_proxy
     }
 
     /// Returns the caller whom the credentials of a request name.
@@ -391,11 +392,7 @@ impl Access {
 
     /// Returns the person in the header of the trusted proxy, if a request has one.
     fn person(&self, headers: &HeaderMap) -> Option<Result<Caller, Refusal>> {
-        let judged = self.proxy.as_ref()?.judge(headers)?;
-        Some(judged.map_err(|refusal| match refusal {
-            ProxyRefusal::Invalid(why) => Refusal::InvalidProxyToken(why),
-            ProxyRefusal::NoRole(caller) => Refusal::NoRole(caller),
-        }))
+        self.proxy.as_ref()?.judge(headers)
     }
 
     /// Returns the caller whose token a request carries.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How long keys are used before they are fetched again.
 const FRESH: Duration = Duration::from_hours(1);
-/// The shortest time between two fetches.
+/// The shortest time between two fetches while there is a key.
 const PAUSE: Duration = Duration::from_secs(10);
 /// The time after which a failed fetch is repeated while there is no key at all.
 const FIRST_RETRY: Duration = Duration::from_secs(5);

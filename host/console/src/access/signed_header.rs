@@ -1,7 +1,7 @@
 //! The header in which a trusted proxy says who sent a request. Verifies its JSON Web Token with the
 //! proxy's keys.
 
-use super::{Caller, Role, user_name};
+use super::{Caller, Refusal, Role, user_name};
 use axum::http::HeaderMap;
 use dispatcher_config::problem::Problem;
 use dispatcher_config::signed_header::{KeyPlace, SignedHeader, WantedClaim};
@@ -36,15 +36,6 @@ pub(super) struct TrustedProxy {
     keys: RwLock<JwkSet>,
     /// Notified if a token names a key that is not known: the proxy may have a new one.
     pub unknown_key: Notify,
-}
-
-/// The reason why a proxy's token is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ProxyRefusal {
-    /// It is not valid.
-    Invalid(String),
-    /// The person may not even read.
-    NoRole(Caller),
 }
 
 impl TrustedProxy {
@@ -114,24 +105,34 @@ impl TrustedProxy {
         !self.terms.operate.is_empty()
     }
 
+    /// Whether a request has a token of the proxy, which may be a wrong one.
+    pub(super) fn has_sent(&self, headers: &HeaderMap) -> bool {
+        self.token(headers).is_some()
+    }
+
     /// Returns the person who sent a request, or `None` if it has no token of the proxy.
-    pub(super) fn judge(&self, headers: &HeaderMap) -> Option<Result<Caller, ProxyRefusal>> {
-        let mut values = headers.get_all(&self.terms.header).iter();
-        let text = values.next()?.to_str().unwrap_or_default().trim();
-        let token = text.rsplit(' ').next().unwrap_or_default();
-        // The header may have a token of this program.
-        let header = decode_header(token).ok()?;
-        if values.next().is_some() {
-            let why = "the header is there twice".to_owned();
-            return Some(Err(ProxyRefusal::Invalid(why)));
-        }
-        Some(match self.claims(token, &header) {
+    pub(super) fn judge(&self, headers: &HeaderMap) -> Option<Result<Caller, Refusal>> {
+        let (token, header) = self.token(headers)?;
+        let claims = if headers.get_all(&self.terms.header).iter().count() > 1 {
+            Err("the header is there twice".to_owned())
+        } else {
+            self.claims(token, &header)
+        };
+        Some(match claims {
             Ok(claims) => self.person(&claims),
-            Err(why) => Err(ProxyRefusal::Invalid(why)),
+            Err(why) => Err(Refusal::InvalidProxyToken(why)),
         })
     }
 
-    fn person(&self, claims: &Map<String, Value>) -> Result<Caller, ProxyRefusal> {
+    /// Returns the proxy's token in a request, not verified. Its header may have a token of this
+    /// program instead.
+    fn token<'a>(&self, headers: &'a HeaderMap) -> Option<(&'a str, Header)> {
+        let text = headers.get(&self.terms.header)?.to_str().ok()?.trim();
+        let token = text.rsplit(' ').next()?;
+        Some((token, decode_header(token).ok()?))
+    }
+
+    fn person(&self, claims: &Map<String, Value>) -> Result<Caller, Refusal> {
         let terms = &self.terms;
         let role = if has(claims, &terms.operate) {
             Some(Role::Operate)
@@ -152,7 +153,7 @@ impl TrustedProxy {
         if role.is_some() {
             Ok(caller)
         } else {
-            Err(ProxyRefusal::NoRole(caller))
+            Err(Refusal::NoRole(caller))
         }
     }
 

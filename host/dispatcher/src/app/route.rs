@@ -29,7 +29,7 @@ use dispatcher_core::scheduler::lane::LaneRules;
 use dispatcher_core::scheduler::permits::Permits;
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::scheduler::shared::SharedScheduler;
-use dispatcher_core::scheduler::{Rules, Scheduler, SchedulerLimits};
+use dispatcher_core::scheduler::{AttemptsLeft, Rules, Scheduler, SchedulerLimits};
 use dispatcher_core::settlement::decide::Policy;
 use dispatcher_core::settlement::{OrderPort, Settlement};
 use dispatcher_core::spans::{QueueSpans, SpanTerms};
@@ -89,6 +89,25 @@ pub fn leave_attempts(
     let left = handover::left_attempts(&names(queues), earlier);
     let mut scheduler = scheduler.lock();
     scheduler.leave_attempts(&left)
+}
+
+/// Lowers the limits of a version that finishes, and returns what a newer one must know of it.
+pub fn earlier_version(
+    route: &Route,
+    queues: &[Arc<dyn Queue>],
+    scheduler: &SharedScheduler<Job>,
+) -> EarlierVersion {
+    let orders_groups = handover::orders_groups(route);
+    EarlierVersion {
+        queues: names(queues),
+        left: if orders_groups {
+            // No other version runs beside it, so it needs none of its limits lowered.
+            AttemptsLeft::default()
+        } else {
+            scheduler.lock().lower_to_attempts_left()
+        },
+        orders_groups,
+    }
 }
 
 fn names(queues: &[Arc<dyn Queue>]) -> Vec<String> {

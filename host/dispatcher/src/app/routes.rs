@@ -12,7 +12,7 @@ use super::live::Live;
 use super::replace;
 use super::replace::{ReloadRequests, Replaceable};
 use super::route;
-use super::route::{RunningRoute, leave_attempts};
+use super::route::{RunningRoute, earlier_version, leave_attempts};
 use super::stop::StopPlan;
 use dispatcher_config::{Code, Route, Settings};
 use dispatcher_core::clock;
@@ -21,7 +21,6 @@ use dispatcher_core::executor::Workers;
 use dispatcher_core::executor::pool::Spawner;
 use dispatcher_core::job::Job;
 use dispatcher_core::queue::Queue;
-use dispatcher_core::scheduler::AttemptsLeft;
 use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
@@ -368,18 +367,7 @@ fn needs(ending: &[EndingVersion], scope: &VersionScope) -> Vec<EarlierVersion> 
     let related = ending.iter().filter(|one| one.scope.meets(scope));
     related
         .map(|one| {
-            let names = one.queues.iter().map(|queue| queue.identity().name.clone());
-            let orders_groups = handover::orders_groups(&one.route);
-            let mut earlier = EarlierVersion {
-                queues: names.collect(),
-                left: if orders_groups {
-                    // No other version runs beside it, so it needs none of its limits lowered.
-                    AttemptsLeft::default()
-                } else {
-                    one.scheduler.lock().lower_to_attempts_left()
-                },
-                orders_groups,
-            };
+            let mut earlier = earlier_version(&one.route, &one.queues, &one.scheduler);
             if one.scope.route != scope.route {
                 let concerned: Vec<String> = scope.queues.iter().cloned().collect();
                 earlier.left.all = earlier.attempts_of(&concerned);
