@@ -1,24 +1,30 @@
 //! How a check gets an empty queue, on whichever backend it runs.
 
-use dispatcher_core::backend::{Backend as _, BackendConfig, QueueTerms};
+use dispatcher_core::backend::{Backend as _, BackendConfig, BackendRoles, QueueTerms};
 use dispatcher_core::message::{Attribute, Message, Outcome, OutgoingMessage};
 use dispatcher_core::queue::{Ask, Queue, ReceivedMessages};
 use dispatcher_directory::DirectoryBackend;
 use dispatcher_dynamodb::queue::{Completion, Dynamo, Options};
 use dispatcher_local::queue::LocalStore;
+use dispatcher_postgres::PostgresBackend;
+use dispatcher_postgres::queue::{PostgresQueue, QueueOptions};
+use dispatcher_postgres::server::Server;
 use dispatcher_redis::queue::Redis;
 use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::account::Account;
 use dispatcher_tests::child::{Program, binary};
 use dispatcher_tests::dynamodb::{Dates, Tables};
 use dispatcher_tests::guests::run_of;
+use dispatcher_tests::postgres::PostgresServer;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::served::LocalServer;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{SqsServer, configuration};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 /// Long enough that nothing received becomes visible again within a check.
@@ -49,6 +55,7 @@ pub(crate) enum Backend {
         folder: tempfile::TempDir,
     },
     Redis(&'static RedisServer),
+    Postgres(&'static PostgresServer),
     /// The example backend, and the program that has it.
     Directory {
         binary: &'static str,
@@ -112,6 +119,23 @@ impl Backend {
         Self::Redis(RedisServer::cluster())
     }
 
+    /// A server with what `dispatcher postgres init` makes.
+    pub(crate) async fn postgres() -> Self {
+        static INSTALLED: OnceCell<()> = OnceCell::const_new();
+        let server = PostgresServer::shared();
+        let config = BackendConfig {
+            section: BTreeMap::from([("url", vec![server.url()])]),
+            ..BackendConfig::default()
+        };
+        let install = async || {
+            let client = PostgresBackend.connect(&config).await.expect("a client");
+            let installed = client.install(&BackendRoles::default()).await;
+            installed.expect("the owner may");
+        };
+        INSTALLED.get_or_init(install).await;
+        Self::Postgres(server)
+    }
+
     /// The sample's own table.
     pub(crate) fn dynamodb() -> Self {
         Self::DynamoDb {
@@ -142,6 +166,7 @@ impl Backend {
             Self::Served(server) => open_sqs(server.url(), wanted).await,
             Self::Local { store, .. } => open_local(store, wanted),
             Self::Redis(server) => open_redis(&server.url(), wanted).await,
+            Self::Postgres(server) => open_postgres(&server.url(), wanted).await,
             Self::Directory { folder, .. } => open_directory(folder.path(), wanted).await,
             Self::DynamoDb {
                 server,
@@ -164,6 +189,7 @@ impl Backend {
         match self {
             Self::Local { .. }
             | Self::Redis(_)
+            | Self::Postgres(_)
             | Self::DynamoDb { .. }
             | Self::Directory { .. } => true,
             // Its protocol has no word for it.
@@ -175,7 +201,7 @@ impl Backend {
     /// Whether a queue finds a message that waits for its time by its id. On Redis the server does.
     pub(crate) fn cancels_delayed(&self) -> bool {
         match self {
-            Self::Local { .. } | Self::DynamoDb { .. } => true,
+            Self::Local { .. } | Self::DynamoDb { .. } | Self::Postgres(_) => true,
             Self::Sqs(_) | Self::Served(_) | Self::Redis(_) | Self::Directory { .. } => false,
             Self::Account { tables, .. } => tables.is_some(),
         }
@@ -194,6 +220,7 @@ impl Backend {
             Self::Sqs(_) | Self::Served(_) => "sqs",
             Self::Local { .. } => "local",
             Self::Redis(_) => "redis",
+            Self::Postgres(_) => "postgres",
             Self::Directory { .. } => "directory",
             Self::DynamoDb { .. } => "dynamodb",
             Self::Account { tables: None, .. } => "sqs",
@@ -215,6 +242,7 @@ impl Backend {
                 with(&["--data", &folder.path().to_string_lossy()])
             }
             Self::Redis(server) => with(&["--redis-url", &server.url(), "--redis-prefix", PREFIX]),
+            Self::Postgres(server) => with(&["--postgres-url", &server.url()]),
             Self::DynamoDb {
                 server, options, ..
             } => with(&[])
@@ -396,6 +424,27 @@ async fn open_redis(url: &str, wanted: QueueNeeds) -> TestQueue {
     TestQueue {
         queue: Arc::new(queue),
         dead_letter_queue: dead_letter_queue.map(|queue| Arc::new(queue) as Arc<dyn Queue>),
+        name,
+    }
+}
+
+/// Every queue on PostgreSQL keeps its groups in order.
+async fn open_postgres(url: &str, wanted: QueueNeeds) -> TestQueue {
+    let server = Server::new(url, 4).expect("an address");
+    let name = PostgresServer::fresh_name("q");
+    // Without one of its own a queue has a default one.
+    let dead_letter_queue = format!("{name}.dead");
+    let queue = PostgresQueue::open(&server, &name, QueueOptions::default()).await;
+    let dead_letter_queue = if wanted.dead_letter_queue {
+        let options = QueueOptions::default();
+        let opened = PostgresQueue::open(&server, &dead_letter_queue, options).await;
+        Some(Arc::new(opened.expect("it is there")) as Arc<dyn Queue>)
+    } else {
+        None
+    };
+    TestQueue {
+        queue: Arc::new(queue.expect("it is there")),
+        dead_letter_queue,
         name,
     }
 }

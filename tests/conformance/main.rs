@@ -57,5 +57,6 @@ conformance!(
 );
 conformance!(redis, crate::backend::Backend::redis());
 conformance!(redis_cluster, crate::backend::Backend::redis_cluster());
+conformance!(postgres, crate::backend::Backend::postgres().await);
 conformance!(dynamodb, crate::backend::Backend::dynamodb());
 conformance!(dynamodb_sharded, crate::backend::Backend::sharded());

@@ -22,6 +22,7 @@ pub mod ledger;
 pub mod limited;
 pub mod order;
 pub mod packaging;
+pub mod postgres;
 pub mod prometheus;
 pub mod proxy;
 pub mod queues;

@@ -20,6 +20,7 @@ backends! {
     "sqs" => dispatcher_sqs::SqsBackend,
     "local" => dispatcher_local::LocalBackend,
     "redis" => dispatcher_redis::RedisBackend,
+    "postgres" => dispatcher_postgres::PostgresBackend,
     "dynamodb" => dispatcher_dynamodb::DynamoDbBackend,
 }
 

@@ -202,6 +202,11 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// Returns the script that `install` runs, for a backend that must be installed on its server.
+    fn installation(&self, _roles: &BackendRoles) -> Option<String> {
+        None
+    }
+
     /// Makes a client. Connects to nothing that may be slow; the client connects on first use.
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError>;
 }
@@ -397,6 +402,15 @@ pub struct QueueKey {
     pub queue: String,
 }
 
+/// The roles that get rights on a server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BackendRoles {
+    /// Those that receive and settle messages.
+    pub workers: Vec<String>,
+    /// Those that only send.
+    pub producers: Vec<String>,
+}
+
 /// The number of messages that were cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CancelCount {
@@ -575,6 +589,12 @@ pub trait BackendClient: Send + Sync + 'static {
     /// Returns the KMS key of an encrypted queue, if its use needs a permission.
     async fn encryption_key(&self, _queue: &str) -> Result<Option<QueueKey>, QueueError> {
         Ok(None)
+    }
+
+    /// Makes on the server what the backend needs there, and gives roles their rights. Changes nothing
+    /// if it was done before.
+    async fn install(&self, _roles: &BackendRoles) -> Result<(), CallError> {
+        Err(unsupported("needs no installation"))
     }
 
     /// Returns the settings of the server that can lose messages. Empty if the server cannot be

@@ -19,6 +19,8 @@ mod man;
 mod output;
 mod peek;
 mod plugin;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod queues;
 mod run;
 mod schedule;
@@ -58,8 +60,8 @@ Examples:
   dispatcher top --admin 127.0.0.1:9090       watch a running process
   dispatcher doctor --config dispatcher.toml  problems of queues and functions
 
-A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), redis:NAME, or
-dynamodb:TABLE (the newest first).
+A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), redis:NAME,
+postgres:NAME, or dynamodb:TABLE (the newest first).
 Every setting is also an environment variable: --poll-for is DISPATCHER_POLL_FOR. Arguments of one
 command, such as --delay or --json, are not. Flags override the environment, and both override the
 file that --config names. No file is read without --config.
@@ -84,7 +86,7 @@ dispatcher takes messages from queues and runs your handler on each.
 2. Send it a message, from another terminal:
      dispatcher send local:default hello
 
-3. Then take messages from SQS, Redis or DynamoDB, or forward them to a Lambda function:
+3. Then take messages from SQS, Redis, PostgreSQL or DynamoDB, or forward them to a Lambda function:
      dispatcher run --plugin handler.wasm --queues my-sqs-queue
      dispatcher run --function my-function --queues my-sqs-queue
 
@@ -122,6 +124,9 @@ enum Command {
     Schedule(schedule::Command),
     #[command(subcommand)]
     Plugin(plugin::Command),
+    #[cfg(feature = "postgres")]
+    #[command(subcommand)]
+    Postgres(postgres::Command),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -195,6 +200,8 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Backup(args) => backup::run(&args, &typed),
         Command::Schedule(command) => schedule::run(command, &typed),
         Command::Plugin(command) => plugin::run(command, &typed),
+        #[cfg(feature = "postgres")]
+        Command::Postgres(command) => postgres::run(command, &typed),
         Command::Completions(args) => completions::run(&args, &mut program()),
         Command::Man(args) => man::run(&args, program()),
     }

@@ -8,8 +8,8 @@ use dispatcher_config::name::QueueName;
 use dispatcher_config::problem::Problem;
 use dispatcher_core::account::{Accounts, AwsAccount};
 use dispatcher_core::backend::{
-    Backend, BackendClient, BackendConfig, CancelCount, Contradiction, Purpose, QueueDeclaration,
-    QueueKey, QueueTerms, ServerWarning, WantedNames, WorkerInfo, not_made_yet,
+    Backend, BackendClient, BackendConfig, BackendRoles, CancelCount, Contradiction, Purpose,
+    QueueDeclaration, QueueKey, QueueTerms, ServerWarning, WantedNames, WorkerInfo, not_made_yet,
 };
 use dispatcher_core::memory::Budget;
 use dispatcher_core::queue::{Depth, ErrorKind, Queue, QueueError};
@@ -211,6 +211,15 @@ impl Backends {
     /// Returns the processes that currently receive from a backend.
     pub async fn workers(&self, backend: &dyn Backend) -> Result<Vec<WorkerInfo>, QueueError> {
         self.client(backend).await?.workers().await
+    }
+
+    /// Makes on a backend's server what it needs there, and gives roles their rights.
+    pub async fn install(
+        &self,
+        backend: &dyn Backend,
+        roles: &BackendRoles,
+    ) -> Result<(), QueueError> {
+        self.client(backend).await?.install(roles).await
     }
 
     /// Returns the problems of a backend's server that will eventually lose messages. `log` says

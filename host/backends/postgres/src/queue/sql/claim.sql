@@ -1,0 +1,30 @@
+-- Takes messages that `ready` has found and locked, as many as fit into $4 bytes, at least one.
+-- $1: the largest body to read, in bytes. $2: the visibility timeout, in microseconds.
+-- $3: the most messages. The last row says what else the queue has.
+WITH ready AS ({ready}), fitting AS (
+    SELECT msg_id, place,
+        row_number() OVER (ORDER BY place, msg_id) AS number,
+        sum(least(bytes, $1)) OVER (ORDER BY place, msg_id) AS bytes_so_far
+    FROM ready
+), claimed AS (
+    UPDATE {queue} m
+    SET vt = now() + $2 * interval '1 microsecond',
+        read_ct = m.read_ct + 1,
+        last_read_at = now(),
+        headers = {headers_with_first_read}
+    FROM fitting
+    WHERE m.msg_id = fitting.msg_id AND (fitting.number = 1 OR fitting.bytes_so_far <= $4)
+    RETURNING fitting.number, {message}
+)
+SELECT number, msg_id, read_ct, enqueued_at, last_read_at, bytes, body, headers,
+    NULL::timestamptz AS now, NULL::timestamptz AS next_due, NULL::boolean AS has_groups,
+    NULL::bigint AS found, NULL::timestamptz AS newest
+FROM claimed
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    now(),
+    (SELECT vt FROM {queue} WHERE vt > now() ORDER BY vt LIMIT 1),
+    EXISTS (SELECT FROM {queue} WHERE headers->>'x-pgmq-group' IS NOT NULL),
+    (SELECT count(*) FROM ready),
+    (SELECT max(vt) FROM ready)
+ORDER BY number NULLS LAST
