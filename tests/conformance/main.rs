@@ -18,6 +18,7 @@ mod dynamodb_own_life;
 mod fleet;
 mod leases;
 mod listing;
+mod postgres_own;
 mod redis_faults;
 mod redis_full;
 mod redis_lines;

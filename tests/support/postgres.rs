@@ -5,10 +5,11 @@ use crate::PATIENCE;
 use crate::debian::DebianProgram;
 use crate::servers::free_port;
 use crate::tied::TiedServer;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -90,7 +91,17 @@ impl PostgresServer {
                 .filter_map(|(name, value)| Some((name, value?))),
         );
         command
-            .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-k", "", "-c", "logging_collector=on", "-D"])
+            .args([
+                "-h",
+                "127.0.0.1",
+                "-p",
+                &port.to_string(),
+                "-k",
+                "",
+                "-c",
+                "logging_collector=on",
+                "-D",
+            ])
             .arg(folder.path().join("data"))
             .args(&more);
         let started = Self {
@@ -167,6 +178,18 @@ impl PostgresServer {
         }
     }
 
+    /// A session of `psql` that stays open.
+    pub fn session(&self, role: &str) -> Session {
+        let mut command = self.psql(role);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("psql starts");
+        Session {
+            statements: child.stdin.take().expect("piped"),
+            answers: BufReader::new(child.stdout.take().expect("piped")),
+            child,
+        }
+    }
+
     /// `psql`, connected, for more arguments.
     pub fn psql(&self, role: &str) -> Command {
         let mut psql = program("psql");
@@ -189,6 +212,40 @@ impl PostgresServer {
             );
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+}
+
+/// A session of `psql`. Ends when dropped; the server then rolls its transaction back.
+#[derive(Debug)]
+pub struct Session {
+    child: Child,
+    statements: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Session {
+    /// Runs a statement, and returns what psql prints once it is done.
+    pub fn run(&mut self, statement: &str) -> String {
+        const END: &str = "-- done --";
+        writeln!(self.statements, "{statement};\n\\echo '{END}'").expect("psql reads");
+        let mut text = String::new();
+        loop {
+            let mut line = String::new();
+            let read = self.answers.read_line(&mut line).expect("psql writes");
+            assert!(read > 0, "psql ended at: {statement}");
+            if line.trim_end() == END {
+                return text;
+            }
+            text.push_str(&line);
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
