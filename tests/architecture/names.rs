@@ -101,9 +101,21 @@ const HOMES: &[(&str, &[&str])] = &[
             "backends/redis/fleet/",
         ],
     ),
-    ("rustls::", &["backends/redis/server/", "aws/trust.rs"]),
+    ("tokio_postgres", &["backends/postgres/"]),
+    ("deadpool_postgres", &["backends/postgres/server/"]),
+    (
+        "rustls::",
+        &[
+            "backends/redis/server/",
+            "backends/postgres/server/",
+            "aws/trust.rs",
+        ],
+    ),
     ("tokio_rustls", &["backends/redis/server/"]),
-    ("rustls_native_certs", &["backends/redis/server/"]),
+    (
+        "rustls_native_certs",
+        &["backends/redis/server/", "backends/postgres/server/"],
+    ),
     ("crossbeam", &["core/executor/pool/"]),
     ("clap", &["dispatcher/cli/"]),
     ("mimalloc", &["dispatcher/main.rs"]),

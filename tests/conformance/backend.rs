@@ -121,19 +121,7 @@ impl Backend {
 
     /// A server with what `dispatcher postgres init` makes.
     pub(crate) async fn postgres() -> Self {
-        static INSTALLED: OnceCell<()> = OnceCell::const_new();
-        let server = PostgresServer::shared();
-        let config = BackendConfig {
-            section: BTreeMap::from([("url", vec![server.url()])]),
-            ..BackendConfig::default()
-        };
-        let install = async || {
-            let client = PostgresBackend.connect(&config).await.expect("a client");
-            let installed = client.install(&BackendRoles::default()).await;
-            installed.expect("the owner may");
-        };
-        INSTALLED.get_or_init(install).await;
-        Self::Postgres(server)
+        Self::Postgres(postgres_server().await)
     }
 
     /// The sample's own table.
@@ -266,6 +254,23 @@ impl Backend {
     pub(crate) async fn plain(&self) -> Arc<dyn Queue> {
         self.open(QueueNeeds::default()).await.queue
     }
+}
+
+/// The shared server with what `dispatcher postgres init` makes.
+pub(crate) async fn postgres_server() -> &'static PostgresServer {
+    static INSTALLED: OnceCell<()> = OnceCell::const_new();
+    let server = PostgresServer::shared();
+    let config = BackendConfig {
+        section: BTreeMap::from([("url", vec![server.url()])]),
+        ..BackendConfig::default()
+    };
+    let install = async || {
+        let client = PostgresBackend.connect(&config).await.expect("a client");
+        let installed = client.install(&BackendRoles::default()).await;
+        installed.expect("the owner may");
+    };
+    INSTALLED.get_or_init(install).await;
+    server
 }
 
 /// A configuration file with these options.
@@ -430,7 +435,7 @@ async fn open_redis(url: &str, wanted: QueueNeeds) -> TestQueue {
 
 /// Every queue on PostgreSQL keeps its groups in order.
 async fn open_postgres(url: &str, wanted: QueueNeeds) -> TestQueue {
-    let server = Server::new(url, 4).expect("an address");
+    let server = Server::new(Some(url), 4).expect("an address");
     let name = PostgresServer::fresh_name("q");
     // Without one of its own a queue has a default one.
     let dead_letter_queue = format!("{name}.dead");

@@ -3,6 +3,8 @@
 use dispatcher_core::error_kind::ErrorKind;
 use dispatcher_core::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE};
 use dispatcher_local::keyvalue::Local;
+use dispatcher_postgres::bucket::PostgresBucket;
+use dispatcher_postgres::server::Server;
 use dispatcher_redis::keyvalue::Redis;
 use dispatcher_tests::redis::RedisServer;
 use std::collections::BTreeSet;
@@ -35,6 +37,21 @@ impl BucketPair {
 
     fn cluster() -> Self {
         Self::on(RedisServer::cluster())
+    }
+
+    async fn postgres() -> Self {
+        let server = crate::backend::postgres_server().await;
+        let open = || Server::new(Some(&server.url()), 2).expect("an address");
+        let name = RedisServer::fresh_name("mine");
+        let other = RedisServer::fresh_name("other");
+        Self {
+            mine: [
+                Arc::new(PostgresBucket::on(&open(), &name)),
+                Arc::new(PostgresBucket::on(&open(), &name)),
+            ],
+            other: Arc::new(PostgresBucket::on(&open(), &other)),
+            _folder: None,
+        }
     }
 
     fn on(server: &RedisServer) -> Self {
@@ -249,4 +266,5 @@ stores!(
     local: super::BucketPair::local(),
     redis: super::BucketPair::redis(),
     cluster: super::BucketPair::cluster(),
+    postgres: super::BucketPair::postgres().await,
 );

@@ -1,20 +1,26 @@
 //! What operators set on queues, in every backend that shares it: processes see each other's changes,
 //! and changes of different fields do not undo each other.
 
+use dispatcher_core::backend::{Backend as _, BackendClient, BackendConfig};
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_dynamodb::queue::{Dynamo, Options};
 use dispatcher_local::queue::LocalStore;
+use dispatcher_postgres::PostgresBackend;
 use dispatcher_redis::queue::Redis;
 use dispatcher_tests::dynamodb::{Dates, Tables};
+use dispatcher_tests::postgres::PostgresServer;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::configuration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A store as one process sees it.
 enum ControlStore {
     Local(LocalStore),
     Redis(Redis),
     Dynamo(Dynamo),
+    Postgres(Arc<dyn BackendClient>),
 }
 
 impl ControlStore {
@@ -23,6 +29,7 @@ impl ControlStore {
             Self::Local(store) => store.change_control(queue, change).await,
             Self::Redis(store) => store.change_control(queue, &change).await,
             Self::Dynamo(store) => store.change_control(queue, &change).await,
+            Self::Postgres(store) => store.change_control(queue, &change).await,
         };
         changed.expect("it is changed");
     }
@@ -35,6 +42,7 @@ impl ControlStore {
             }
             Self::Redis(store) => store.controls(queues).await,
             Self::Dynamo(store) => store.controls(queues).await,
+            Self::Postgres(store) => store.controls(queues).await,
         };
         read.expect("it is read")
     }
@@ -108,6 +116,22 @@ async fn redis_processes_share_what_operators_set() {
         let open = || ControlStore::Redis(Redis::new(&server.url(), "dispatcher").expect("a URL"));
         processes_share_what_is_set(&open(), &open(), [&names[0], &names[1]]).await;
     }
+}
+
+#[tokio::test]
+async fn postgres_processes_share_what_operators_set() {
+    let server = crate::backend::postgres_server().await;
+    let config = BackendConfig {
+        section: BTreeMap::from([("url", vec![server.url()])]),
+        ..BackendConfig::default()
+    };
+    let open = async || {
+        let client = PostgresBackend.connect(&config).await;
+        ControlStore::Postgres(client.expect("a client"))
+    };
+    let names = ["a", "b"].map(PostgresServer::fresh_name);
+    let (one, other) = (open().await, open().await);
+    processes_share_what_is_set(&one, &other, [&names[0], &names[1]]).await;
 }
 
 #[tokio::test]

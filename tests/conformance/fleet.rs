@@ -8,6 +8,8 @@ use dispatcher_core::fleet::limit::LimitNumbers;
 use dispatcher_core::fleet::{FleetStore, MOST_BYTES, MOST_RECORDS, RecordChange};
 use dispatcher_dynamodb::fleet::DynamoFleet;
 use dispatcher_local::fleet::LocalFleet;
+use dispatcher_postgres::fleet::PostgresFleet;
+use dispatcher_postgres::server::Server;
 use dispatcher_redis::fleet::RedisFleet;
 use dispatcher_tests::dynamodb::Tables;
 use dispatcher_tests::redis::RedisServer;
@@ -49,6 +51,19 @@ impl FleetPair {
         Tables::at(&server.url()).create_fleet(&table).await;
         let config = configuration(&server.url());
         let open = || Arc::new(DynamoFleet::connect(&config, &table));
+        Self {
+            stores: [open(), open()],
+            _folder: None,
+        }
+    }
+
+    async fn postgres() -> Self {
+        let server = crate::backend::postgres_server().await;
+        let name = RedisServer::fresh_name("fleet");
+        let open = || {
+            let server = Server::new(Some(&server.url()), 2).expect("an address");
+            Arc::new(PostgresFleet::on(&server, &name))
+        };
         Self {
             stores: [open(), open()],
             _folder: None,
@@ -254,7 +269,7 @@ macro_rules! fleet_stores {
     };
 }
 
-fleet_stores!(local, redis, cluster, dynamodb);
+fleet_stores!(local, redis, cluster, postgres, dynamodb);
 
 #[tokio::test]
 async fn fleets_of_different_names_share_nothing() {

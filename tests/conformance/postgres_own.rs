@@ -23,7 +23,7 @@ impl OwnQueue {
             unreachable!("it is one")
         };
         let name = PostgresServer::fresh_name("own");
-        let connections = Server::new(&server.url(), 2).expect("an address");
+        let connections = Server::new(Some(&server.url()), 2).expect("an address");
         let opened = PostgresQueue::open(&connections, &name, QueueOptions::default()).await;
         Self {
             server,
@@ -218,7 +218,7 @@ async fn body_that_can_never_be_held_is_not_loaded() {
     let largest = usize::try_from(budget.capacity()).expect("a size");
     let body = "x".repeat(largest + 1);
     own.queue().send_all(&[plain(&body), plain("short")]).await;
-    let connections = Server::new(&own.server.url(), 2).expect("an address");
+    let connections = Server::new(Some(&own.server.url()), 2).expect("an address");
     let options = QueueOptions {
         budget: Some(budget),
         ..QueueOptions::default()
@@ -237,7 +237,7 @@ async fn body_that_can_never_be_held_is_not_loaded() {
 #[tokio::test]
 async fn done_messages_move_to_the_archive_on_request() {
     let own = OwnQueue::open().await;
-    let connections = Server::new(&own.server.url(), 2).expect("an address");
+    let connections = Server::new(Some(&own.server.url()), 2).expect("an address");
     let options = QueueOptions {
         archive: true,
         ..QueueOptions::default()

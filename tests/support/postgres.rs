@@ -2,11 +2,14 @@
 //! look at it from outside. Knows nothing of the program.
 
 use crate::PATIENCE;
+use crate::certificates::Certificates;
 use crate::debian::DebianProgram;
 use crate::servers::free_port;
 use crate::tied::TiedServer;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -74,6 +77,39 @@ impl PostgresServer {
         Self::start_at(free_port(), folder, more)
     }
 
+    /// One of the test's own that speaks TLS as well.
+    pub fn with_tls(certificates: &Certificates) -> Self {
+        let started = Self::start(&["-c", "fsync=off"]);
+        let data = started.folder.path().join("data");
+        for (file, from) in [
+            ("server.crt", certificates.certificate()),
+            ("server.key", certificates.key()),
+            ("root.crt", certificates.authority()),
+        ] {
+            let to = data.join(file);
+            fs::copy(from, &to).expect("it can be copied");
+            fs::set_permissions(&to, Permissions::from_mode(0o600)).expect("it is ours");
+            if is_root() {
+                chown(&to, Some(NOBODY), Some(NOBODY)).expect("root may");
+            }
+        }
+        // The role `node` must have a certificate of the authority with its name.
+        let rules = data.join("pg_hba.conf");
+        let others = fs::read_to_string(&rules).expect("it has rules");
+        let own = format!("hostssl all node all cert\n{others}");
+        fs::write(&rules, own).expect("it is ours");
+        started.sql("CREATE ROLE node LOGIN SUPERUSER");
+        started.sql("ALTER SYSTEM SET ssl_ca_file = 'root.crt'");
+        started.sql("ALTER SYSTEM SET ssl = on");
+        started.sql("SELECT pg_reload_conf()");
+        let deadline = Instant::now() + PATIENCE;
+        while started.sql("SHOW ssl") != "on" {
+            assert!(Instant::now() < deadline, "it does not speak TLS");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        started
+    }
+
     fn start_at(port: u16, folder: tempfile::TempDir, more: Vec<String>) -> Self {
         let postgres = program("postgres");
         let mut command = if is_root() {
@@ -114,14 +150,24 @@ impl PostgresServer {
         started
     }
 
-    /// Kills it as a crash does.
-    pub fn kill(&mut self) {
+    /// Ends it as a crash does, but with all its processes: it completes nothing, and recovers at its
+    /// next start.
+    pub fn crash(&mut self) {
+        if let Some(server) = Pid::from_raw(self.server.id()) {
+            kill_process(server, Signal::QUIT).expect("it runs");
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let lock = self.folder.path().join("data/postmaster.pid");
+        while lock.exists() {
+            assert!(Instant::now() < deadline, "PostgreSQL does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         self.server.kill();
     }
 
-    /// Starts a killed one again: the same address, and what it wrote to disk.
+    /// Crashes it, and starts it again: the same address, and what it wrote to disk.
     pub fn again(mut self) -> Self {
-        self.kill();
+        self.crash();
         let empty = tempfile::tempdir().expect("a temporary folder");
         let folder = std::mem::replace(&mut self.folder, empty);
         let (port, more) = (self.port, std::mem::take(&mut self.more));

@@ -40,6 +40,7 @@ const QUIET: &[&str] = &[
     "tower",
     "wasmtime",
     "cranelift",
+    "deadpool",
     "regalloc",
     "notify",
     "mio",

@@ -6,5 +6,6 @@ mod data_files;
 mod disk_full;
 pub(crate) mod dynamodb;
 mod missing_counts;
+mod postgres;
 pub(crate) mod redis;
 pub(crate) mod sqs;

@@ -1,5 +1,7 @@
 //! The PostgreSQL backend for the program.
 
+use crate::bucket::PostgresBucket;
+use crate::fleet::PostgresFleet;
 use crate::install;
 use crate::queue::{self, DEAD, PostgresQueue, QueueOptions};
 use crate::server::Server;
@@ -9,6 +11,8 @@ use dispatcher_core::backend::{
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::CallError;
+use dispatcher_core::fleet::FleetStore;
+use dispatcher_core::keyvalue::Bucket;
 use dispatcher_core::queue::{Queue, QueueError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,6 +28,8 @@ impl Backend for PostgresBackend {
             // pgmq's limit: a name of 63 characters with what it adds.
             name_length: 1..=47,
             settings: settings::SETTINGS,
+            has_buckets: true,
+            has_fleets: true,
             shares_controls: true,
             ..BackendFacts::of("postgres")
         };
@@ -50,7 +56,7 @@ impl Backend for PostgresBackend {
         let archived = archived.filter_map(|one| one.strip_suffix("=yes"));
         Ok(Arc::new(PostgresClient {
             server: Server::new(
-                config.get("url").unwrap_or(settings::URL),
+                config.get("url"),
                 connections.unwrap_or(settings::CONNECTIONS),
             )?,
             archived: archived.map(str::to_owned).collect(),
@@ -95,6 +101,14 @@ impl BackendClient for PostgresClient {
 
     async fn change_control(&self, queue: &str, change: &ControlChange) -> Result<(), QueueError> {
         queue::change_control(&self.server, queue, change).await
+    }
+
+    async fn bucket(&self, name: &str) -> Result<Arc<dyn Bucket>, CallError> {
+        Ok(Arc::new(PostgresBucket::on(&self.server, name)))
+    }
+
+    async fn fleet(&self, name: &str) -> Result<Arc<dyn FleetStore>, CallError> {
+        Ok(Arc::new(PostgresFleet::on(&self.server, name)))
     }
 
     async fn install(&self, roles: &BackendRoles) -> Result<(), CallError> {

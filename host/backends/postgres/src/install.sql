@@ -24,6 +24,33 @@ CREATE TABLE IF NOT EXISTS dispatcher.controls (
     PRIMARY KEY (queue, field)
 );
 
+-- The buckets of plugins.
+CREATE TABLE IF NOT EXISTS dispatcher.buckets (
+    bucket TEXT NOT NULL,
+    key BYTEA NOT NULL,
+    value BYTEA NOT NULL,
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    PRIMARY KEY (bucket, key)
+);
+CREATE INDEX IF NOT EXISTS buckets_by_id ON dispatcher.buckets (bucket, id);
+
+-- The limits, permits and controls of fleets, and their processes. A record that has ended is as
+-- none.
+CREATE TABLE IF NOT EXISTS dispatcher.fleet_records (
+    fleet TEXT NOT NULL,
+    name TEXT NOT NULL,
+    content TEXT NOT NULL,
+    ends TIMESTAMP WITH TIME ZONE NOT NULL,
+    PRIMARY KEY (fleet, name)
+);
+CREATE TABLE IF NOT EXISTS dispatcher.fleet_processes (
+    fleet TEXT NOT NULL,
+    process TEXT NOT NULL,
+    summary TEXT NOT NULL,
+    ends TIMESTAMP WITH TIME ZONE NOT NULL,
+    PRIMARY KEY (fleet, process)
+);
+
 -- The tables for which a process waits, and until when a send must wake it.
 CREATE UNLOGGED TABLE IF NOT EXISTS dispatcher.waiting (
     queue_table TEXT PRIMARY KEY,

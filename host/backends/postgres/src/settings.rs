@@ -3,8 +3,8 @@
 use crate::server::address::{self, WANTED};
 use dispatcher_core::backend::{BackendSetting, BadValue, SettingFlag, SettingForm};
 
-/// The default address.
-pub(crate) const URL: &str = "postgres://127.0.0.1:5432/postgres";
+/// An example of an address.
+const EXAMPLE: &str = "postgres://app@db.example.com/app";
 /// The default of the most connections.
 pub(crate) const CONNECTIONS: usize = 8;
 
@@ -13,7 +13,7 @@ pub(crate) const SETTINGS: &[BackendSetting] = &[
         key: "url",
         help: "The PostgreSQL server and database of queues named postgres:NAME, as libpq writes it",
         value: "URL",
-        default: URL,
+        default: "libpq's: PGHOST and the like, or this machine",
         form: SettingForm::Text,
         flag: Some(SettingFlag::Place),
     },
@@ -46,10 +46,10 @@ pub(crate) fn check(key: &str, value: &str) -> Result<(), BadValue> {
     if key != "url" {
         return Ok(());
     }
-    address::parse(value).map(drop).map_err(|found| BadValue {
+    address::check(value).map_err(|found| BadValue {
         found,
         wanted: WANTED,
-        example: URL,
+        example: EXAMPLE,
     })
 }
 
@@ -59,10 +59,17 @@ mod tests {
 
     #[test]
     fn wrong_address_is_refused_without_its_password() {
-        for good in [URL, "postgresql://u:p@h/d", "host=h port=5433 user=u"] {
+        for good in [EXAMPLE, "postgresql://u:p@h/d", "host=h port=5433 user=u"] {
             assert_eq!(check("url", good), Ok(()), "{good}");
         }
-        for bad in ["", "redis://h", "postgres://u:secret@h:many/d", "host"] {
+        for bad in [
+            "",
+            "redis://h",
+            "postgres://u:secret@h:many/d",
+            "host",
+            "host=h sslmode=x",
+            "host=h password=secret y=z",
+        ] {
             let problem = check("url", bad).expect_err(bad);
             assert!(!problem.found.contains("secret"), "{problem:?}");
         }

@@ -27,7 +27,7 @@ const NOTIFY_FOR: Duration = Duration::from_secs(15);
 /// The time after which a message counts as committed late: a look from the place of the last one
 /// may miss it.
 const LATE: Duration = Duration::from_secs(1);
-/// The messages of groups that one statement looks at, by time.
+/// The messages that one statement looks at, in a queue with groups.
 const LOOKED_AT: i64 = 500;
 /// The groups that one statement looks at, by name.
 const GROUPS_LOOKED_AT: i64 = 1_000;
@@ -54,8 +54,68 @@ struct ScanPlace {
     groups_first: bool,
     /// The last group of the last look by names.
     last_group: String,
+    walk: GroupWalk,
     /// Until when senders notify.
     notified_until: Option<BootInstant>,
+}
+
+/// The way through a queue that has messages with and without groups. Each look goes a part of it,
+/// in search of messages without.
+#[derive(Debug, Clone)]
+struct GroupWalk {
+    /// Where the next part begins; `None` at the start of the queue.
+    place: Option<ServerTime>,
+    /// How many messages the next part has.
+    length: i64,
+    /// Whether the walk has found a message.
+    has_found: bool,
+    /// When a walk ended that had found none.
+    ended: Option<BootInstant>,
+}
+
+impl Default for GroupWalk {
+    fn default() -> Self {
+        Self {
+            place: None,
+            length: LOOKED_AT,
+            has_found: false,
+            ended: None,
+        }
+    }
+}
+
+impl GroupWalk {
+    /// Whether the last walk has found nothing a moment ago.
+    fn rests(&self, now: BootInstant) -> bool {
+        self.place.is_none() && self.ended.is_some_and(|at| now.since(at) < LONGEST_LOOK)
+    }
+
+    /// Goes on behind a part. Returns whether it was the last one.
+    fn went(
+        &mut self,
+        looked_at: i64,
+        looked_to: Option<ServerTime>,
+        is_found: bool,
+        now: BootInstant,
+    ) -> bool {
+        self.has_found |= is_found;
+        if looked_at < self.length {
+            let is_long = self.place.is_some();
+            *self = Self {
+                ended: (is_long && !self.has_found).then_some(now),
+                ..Self::default()
+            };
+            return true;
+        }
+        // More messages than the part has may be due at one instant.
+        self.length = if looked_to == self.place {
+            self.length * 4
+        } else {
+            LOOKED_AT
+        };
+        self.place = looked_to;
+        false
+    }
 }
 
 /// The answer to one look.
@@ -169,39 +229,32 @@ impl PostgresQueue {
 
     /// Looks for messages once. Takes those with and those without a group in turns.
     async fn look(&self, ask: Ask, bytes: u64, now: BootInstant) -> Result<Found, QueueError> {
-        let (from, has_groups, groups_first) = {
+        let (from, groups_first) = {
             let mut scan = self.claims.scan.lock();
-            scan.groups_first = !scan.groups_first;
-            (scan.start(now), scan.has_groups, scan.groups_first)
+            scan.groups_first = !scan.groups_first && scan.has_groups;
+            (scan.start(now), scan.groups_first)
         };
-        let mut found = Found::default();
-        if has_groups && groups_first {
-            found = self.look_at_groups(ask, bytes, from).await?;
-            if !found.messages.is_empty() {
-                return Ok(found);
+        let mut grouped = Found::default();
+        if groups_first {
+            grouped = self.look_at_groups(ask, bytes, from).await?;
+            if !grouped.messages.is_empty() {
+                return Ok(grouped);
             }
         }
-        let groups_are_done = found.all;
-        let alone = self.look_at_ungrouped(ask, bytes, from).await?;
+        let alone = self.look_at_ungrouped(ask, bytes, from, now).await?;
         let has_groups = self.claims.scan.lock().has_groups;
+        let held: u64 = alone.messages.iter().map(Message::held_bytes).sum();
         let left = ask.max - alone.messages.len();
-        if !has_groups || groups_are_done || !alone.all || left == 0 {
-            let all = alone.all && (!has_groups || groups_are_done);
+        if groups_first || !has_groups || left == 0 || held >= bytes {
+            let all = alone.all && left > 0 && (grouped.all || !has_groups);
             return Ok(Found { all, ..alone });
         }
-        let held: u64 = alone.messages.iter().map(Message::held_bytes).sum();
         let rest = Ask { max: left, ..ask };
-        if held >= bytes {
-            return Ok(Found {
-                all: false,
-                ..alone
-            });
-        }
         let grouped = self.look_at_groups(rest, bytes - held, from).await?;
         let both = alone.messages.into_iter().chain(grouped.messages);
         Ok(Found {
             messages: both.collect(),
-            all: grouped.all,
+            all: alone.all && grouped.all,
             next_due: alone.next_due,
         })
     }
@@ -212,47 +265,78 @@ impl PostgresQueue {
         ask: Ask,
         bytes: u64,
         from: ServerTime,
+        now: BootInstant,
     ) -> Result<Found, QueueError> {
         let (largest, visibility) = (self.largest(), micros(ask.visibility));
         let (most, bytes) = (integer(ask.max), i64::try_from(bytes).unwrap_or(i64::MAX));
-        let (sql, from) = if ask.newest_first {
-            (&self.statements.claim_newest, ServerTime::FIRST)
+        let walk = self.claims.scan.lock().walk.clone();
+        let has_groups = self.claims.scan.lock().has_groups;
+        let start = if has_groups {
+            walk.place.unwrap_or(from)
         } else {
-            (&self.statements.claim, from)
+            from
         };
-        let values: [Value<'_>; 5] = [
+        let mut values: Vec<Value<'_>> = vec![
             (&largest, Type::INT8),
             (&visibility, Type::INT8),
             (&most, Type::INT8),
             (&bytes, Type::INT8),
-            (&from, Type::TIMESTAMPTZ),
+            (&start, Type::TIMESTAMPTZ),
         ];
+        let sql = if ask.newest_first {
+            &self.statements.claim_newest
+        } else if has_groups {
+            if walk.rests(now) {
+                return Ok(Found {
+                    all: true,
+                    ..Found::default()
+                });
+            }
+            values.push((&walk.length, Type::INT8));
+            &self.statements.claim_among_groups
+        } else {
+            &self.statements.claim
+        };
         let rows = self.server.run(sql, &values).await?;
-        self.claimed(rows, ask.max)
+        self.claimed(rows, ask.max, now)
             .map_err(|error| self.unexpected(&error))
     }
 
     /// Reads the answer of a claim, and remembers where the next one begins.
-    fn claimed(&self, mut rows: Vec<Row>, max: usize) -> Result<Found, tokio_postgres::Error> {
+    fn claimed(
+        &self,
+        mut rows: Vec<Row>,
+        max: usize,
+        at: BootInstant,
+    ) -> Result<Found, tokio_postgres::Error> {
         let Some(summary) = rows.pop() else {
             return Ok(Found::default());
         };
         let now: ServerTime = summary.try_get("now")?;
         let next_due: Option<ServerTime> = summary.try_get("next_due")?;
         let newest: Option<ServerTime> = summary.try_get("newest")?;
-        let seen: i64 = summary.try_get("found")?;
+        let found: i64 = summary.try_get("found")?;
+        let looked_at: Option<i64> = summary.try_get("looked_at")?;
+        let looked_to: Option<ServerTime> = summary.try_get("looked_to")?;
+        let has_groups: Option<bool> = summary.try_get("has_groups")?;
         let messages = rows.iter().map(|row| self.message(row));
         let messages: Vec<Message> = messages.collect::<Result<_, _>>()?;
-        let mut scan = self.claims.scan.lock();
-        scan.has_groups = summary.try_get("has_groups")?;
         let is_full = messages.len() == max;
-        if seen == integer(messages.len()) {
-            // What comes later is due later than the last of these, or than now if these are all.
+        let are_all_taken = found == integer(messages.len());
+        let mut scan = self.claims.scan.lock();
+        scan.has_groups = has_groups.is_some();
+        let mut is_end = true;
+        if let Some(looked_at) = looked_at {
+            let is_found = !messages.is_empty();
+            is_end = scan.walk.went(looked_at, looked_to, is_found, at);
+        } else if are_all_taken {
+            // Messages that come later are due after the last of these, or after now if these are
+            // all.
             let last = newest.filter(|_| is_full).unwrap_or(now);
             scan.from = Some(last.before(LATE));
         }
         Ok(Found {
-            all: !is_full && seen == integer(messages.len()),
+            all: is_end && !is_full && are_all_taken,
             messages,
             next_due: next_due.map(|due| due.since(now)),
         })

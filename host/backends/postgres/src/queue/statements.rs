@@ -14,6 +14,7 @@ pub(super) struct QueueTables {
 pub(super) struct Statements {
     pub claim: String,
     pub claim_newest: String,
+    pub claim_among_groups: String,
     pub claim_chosen: String,
     pub lock_chosen: String,
     pub heads_by_time: String,
@@ -41,6 +42,14 @@ const MESSAGE: &str = "m.msg_id, m.read_ct, m.enqueued_at, m.last_read_at, {byte
                        CASE WHEN {bytes} <= $1 THEN coalesce(m.message #>> '{}', 'null') END AS body, \
                        m.headers::text AS headers";
 
+/// The messages that a claim looks at. $5: where it begins. $6: how many.
+const DUE: &str = "due AS MATERIALIZED (\
+                   SELECT msg_id, vt, headers->>'x-pgmq-group' IS NULL AS is_alone \
+                   FROM {queue} WHERE vt <= now() AND vt >= $5 ORDER BY vt LIMIT $6),";
+
+/// How many it has looked at, and where it ended.
+const LOOKED: &str = "(SELECT count(*) FROM due), (SELECT max(vt) FROM due)";
+
 /// The headers of a message `m` that was received, with the time of its first receipt.
 const FIRST_READ: &str = "CASE WHEN m.last_read_at IS NULL \
                           OR coalesce(jsonb_typeof(m.headers), 'object') <> 'object' \
@@ -49,15 +58,17 @@ const FIRST_READ: &str = "CASE WHEN m.last_read_at IS NULL \
                           ELSE coalesce(m.headers, '{}') || jsonb_build_object('x-dispatcher-first-read', \
                           (extract(epoch FROM m.last_read_at) * 1000000)::bigint) END";
 
-/// Whether a message `m` may be received although it has a group: it is the first of its group, and
-/// no other is in flight.
-const IS_NEXT: &str = "NOT EXISTS (SELECT FROM {queue} e \
+/// Whether a message `m` may be received: it has no group, or it is the first of its group and no
+/// other is in flight. Subqueries with a limit are looked up for each message; `EXISTS` may become a
+/// join that reads the table.
+const IS_NEXT: &str = "m.headers->>'x-pgmq-group' IS NULL OR (\
+                       m.msg_id = (SELECT e.msg_id FROM {queue} e \
                        WHERE e.headers->>'x-pgmq-group' = m.headers->>'x-pgmq-group' \
-                       AND e.msg_id < m.msg_id) \
-                       AND NOT EXISTS (SELECT FROM {queue} e \
+                       ORDER BY e.headers->>'x-pgmq-group', e.msg_id LIMIT 1) \
+                       AND (SELECT e.msg_id FROM {queue} e \
                        WHERE e.headers->>'x-pgmq-group' = m.headers->>'x-pgmq-group' \
                        AND e.last_read_at IS NOT NULL AND e.vt > clock_timestamp() \
-                       AND e.msg_id <> m.msg_id)";
+                       AND e.msg_id <> m.msg_id LIMIT 1) IS NULL)";
 
 /// Whether a group could be locked. It stays locked until the transaction ends.
 const LOCK_GROUP: &str =
@@ -71,8 +82,13 @@ impl Statements {
     pub(super) fn of(tables: &QueueTables) -> Self {
         let text = |sql: &str| tables.fill(sql);
         let claim = include_str!("sql/claim.sql");
-        let by_time = claim.replace("{ready}", include_str!("sql/ready.sql"));
-        let chosen = claim.replace("{ready}", include_str!("sql/chosen.sql"));
+        let all_due = claim.replace("{due}", "").replace("{looked}", "NULL, NULL");
+        let by_time = all_due.replace("{ready}", include_str!("sql/ready.sql"));
+        let chosen = all_due.replace("{ready}", include_str!("sql/chosen.sql"));
+        let some_due = claim
+            .replace("{due}", DUE)
+            .replace("{looked}", LOOKED)
+            .replace("{ready}", include_str!("sql/ready_among_groups.sql"));
         let oldest = by_time.replace("{place}", "vt").replace("{order}", "vt");
         let newest = by_time
             .replace("{place}", "-msg_id")
@@ -80,6 +96,7 @@ impl Statements {
         Self {
             claim: text(&oldest),
             claim_newest: text(&newest),
+            claim_among_groups: text(&some_due),
             claim_chosen: text(&chosen),
             lock_chosen: text(
                 "SELECT ARRAY(SELECT msg_id FROM (SELECT msg_id, headers->>'x-pgmq-group' AS message_group \

@@ -48,7 +48,9 @@ fn kind(code: &SqlState) -> ErrorKind {
 /// Returns what helps, where the server does not say it.
 fn remedy(code: &SqlState) -> Option<String> {
     let text = match *code {
-        SqlState::UNDEFINED_FUNCTION | SqlState::INVALID_SCHEMA_NAME => {
+        SqlState::UNDEFINED_FUNCTION
+        | SqlState::UNDEFINED_TABLE
+        | SqlState::INVALID_SCHEMA_NAME => {
             "run `dispatcher postgres init` as the owner of the database"
         }
         SqlState::INSUFFICIENT_PRIVILEGE => {

@@ -4,6 +4,7 @@
 use dispatcher_core::clock;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
+use dispatcher_core::telemetry::error_text::with_sources;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -11,7 +12,8 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio_postgres::{AsyncMessage, Config, NoTls};
+use tokio_postgres::{AsyncMessage, Config};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// The time between two attempts to connect.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -21,7 +23,7 @@ pub(crate) type Wakes = watch::Sender<u64>;
 
 /// The connection, and the queues that it wakes.
 pub(crate) struct Listener {
-    config: Config,
+    address: (Config, MakeRustlsConnect),
     place: Arc<str>,
     state: Mutex<ListenerState>,
 }
@@ -40,9 +42,9 @@ pub(crate) fn wake(wakes: &Wakes) {
 }
 
 impl Listener {
-    pub(crate) fn new(config: Config, place: Arc<str>) -> Arc<Self> {
+    pub(crate) fn new(address: (Config, MakeRustlsConnect), place: Arc<str>) -> Arc<Self> {
         Arc::new(Self {
-            config,
+            address,
             place,
             state: Mutex::default(),
         })
@@ -79,24 +81,34 @@ impl Listener {
 
 /// Listens until no queue is left, and connects again if the connection is lost.
 async fn listen(listener: Weak<Listener>) {
+    let mut is_lost = false;
     loop {
         let Some(here) = listener.upgrade() else {
             return;
         };
-        let (config, place) = (here.config.clone(), here.place.clone());
+        let (address, place) = (here.address.clone(), here.place.clone());
         drop(here);
-        if let Err(error) = listen_once(&config, &listener).await {
-            tracing::debug!(%place, %error, "PostgreSQL sends no notifications; receives look instead");
+        let error = match listen_once(address, &listener, &mut is_lost).await {
+            Ok(()) => "the connection was closed".to_owned(),
+            Err(error) => with_sources(&error),
+        };
+        if listener.strong_count() == 0 {
+            return;
         }
+        if !is_lost {
+            tracing::warn!(%place, error, "PostgreSQL sends no notifications; receives look up to 5 s later");
+        }
+        is_lost = true;
         clock::sleep_until(Some(clock::now() + PAUSE)).await;
     }
 }
 
 async fn listen_once(
-    config: &Config,
+    (config, tls): (Config, MakeRustlsConnect),
     listener: &Weak<Listener>,
+    is_lost: &mut bool,
 ) -> Result<(), tokio_postgres::Error> {
-    let (client, mut connection) = config.connect(NoTls).await?;
+    let (client, mut connection) = config.connect(tls).await?;
     let messages = poll_fn(|context| connection.poll_message(context));
     let mut subscribing = pin!(client.batch_execute("LISTEN dispatcher"));
     let mut messages = pin!(messages);
@@ -106,6 +118,7 @@ async fn listen_once(
             subscribed = &mut subscribing, if !is_subscribed => {
                 subscribed?;
                 is_subscribed = true;
+                *is_lost = false;
                 // What was sent before has not been heard.
                 if let Some(listener) = listener.upgrade() {
                     listener.wake(None);

@@ -2,9 +2,12 @@
 
 pub mod address;
 pub(crate) mod errors;
+mod keywords;
 pub(crate) mod listener;
 pub(crate) mod time;
+mod tls;
 
+use address::{Address, Surroundings};
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
 use dispatcher_core::clock;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
@@ -13,7 +16,7 @@ use listener::Listener;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, NoTls, Row};
+use tokio_postgres::{Error, Row};
 
 /// The time limit of a statement. Each is short; one that takes longer waits for a lock, or the
 /// server is gone.
@@ -49,20 +52,18 @@ impl From<StatementError> for CallError {
 }
 
 impl Server {
-    /// Reads the address. Connections are made when they are needed, at most `connections`, and one
+    /// Reads the address; `None` is libpq's default. Connections are made when they are needed, at most `connections`, and one
     /// that listens.
     ///
     /// # Errors
     /// Returns what is wrong with the address.
-    pub fn new(url: &str, connections: usize) -> Result<Self, CallError> {
-        let config = address::parse(url).map_err(|found| CallError {
-            kind: ErrorKind::Invalid,
-            message: format!("the address of PostgreSQL: {found}"),
-        })?;
-        let place: Arc<str> = address::place(&config).into();
+    pub fn new(url: Option<&str>, connections: usize) -> Result<Self, CallError> {
+        let address = Address::read(url, &Surroundings::of_process()).map_err(invalid)?;
+        let tls = address.tls.connector().map_err(invalid)?;
+        let place: Arc<str> = address.place().into();
         let manager = Manager::from_config(
-            config.clone(),
-            NoTls,
+            address.config.clone(),
+            tls.clone(),
             ManagerConfig {
                 recycling_method: RecyclingMethod::Fast,
             },
@@ -74,7 +75,7 @@ impl Server {
         })?;
         Ok(Self {
             pool,
-            listener: Listener::new(config, place.clone()),
+            listener: Listener::new((address.config, tls), place.clone()),
             place,
         })
     }
@@ -168,6 +169,14 @@ impl Server {
             kind: ErrorKind::Unreachable,
             message: format!("PostgreSQL at {}: {why}", self.place),
         }
+    }
+}
+
+/// Returns the error for an address that cannot be used.
+fn invalid(found: String) -> CallError {
+    CallError {
+        kind: ErrorKind::Invalid,
+        message: format!("the address of PostgreSQL: {found}"),
     }
 }
 

@@ -1,7 +1,7 @@
 -- Takes messages that `ready` has found and locked, as many as fit into $4 bytes, at least one.
 -- $1: the largest body to read, in bytes. $2: the visibility timeout, in microseconds.
 -- $3: the most messages. The last row says what else the queue has.
-WITH ready AS ({ready}), fitting AS (
+WITH {due} ready AS ({ready}), fitting AS (
     SELECT msg_id, place,
         row_number() OVER (ORDER BY place, msg_id) AS number,
         sum(least(bytes, $1)) OVER (ORDER BY place, msg_id) AS bytes_so_far
@@ -18,13 +18,17 @@ WITH ready AS ({ready}), fitting AS (
 )
 SELECT number, msg_id, read_ct, enqueued_at, last_read_at, bytes, body, headers,
     NULL::timestamptz AS now, NULL::timestamptz AS next_due, NULL::boolean AS has_groups,
-    NULL::bigint AS found, NULL::timestamptz AS newest
+    NULL::bigint AS found, NULL::timestamptz AS newest,
+    NULL::bigint AS looked_at, NULL::timestamptz AS looked_to
 FROM claimed
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     now(),
     (SELECT vt FROM {queue} WHERE vt > now() ORDER BY vt LIMIT 1),
-    EXISTS (SELECT FROM {queue} WHERE headers->>'x-pgmq-group' IS NOT NULL),
+    -- In the order of an index, so that no plan reads the table.
+    (SELECT true FROM {queue} WHERE headers->>'x-pgmq-group' IS NOT NULL
+        ORDER BY headers->>'x-pgmq-group' LIMIT 1),
     (SELECT count(*) FROM ready),
-    (SELECT max(vt) FROM ready)
+    (SELECT max(vt) FROM ready),
+    {looked}
 ORDER BY number NULLS LAST

@@ -19,7 +19,7 @@ WITH RECURSIVE heads AS (
 ), near AS MATERIALIZED (
     SELECT * FROM heads LIMIT $2
 ), next AS MATERIALIZED (
-    SELECT msg_id, message_group FROM near m WHERE vt <= now() AND {is_next} LIMIT $3
+    SELECT msg_id, message_group FROM near m WHERE vt <= now() AND ({is_next}) LIMIT $3
 ), locked AS MATERIALIZED (
     SELECT msg_id FROM next WHERE {lock_group}
 )
