@@ -1,14 +1,20 @@
 //! What only PostgreSQL has: transactions of producers that commit late, a fail-over that lost
 //! writes, and tables that other programs write to.
 
-use crate::backend::{Backend, Handy, LONG, bodies, plain};
+use crate::backend::{Backend, Handy, LONG, SHORT, bodies, plain};
+use dispatcher_core::clock::Timestamp;
 use dispatcher_core::memory::Budget;
-use dispatcher_core::message::{AttributeValue, ContentError, Outcome};
-use dispatcher_core::queue::{ItemError, Queue};
+use dispatcher_core::message::{AttributeValue, ContentError, Outcome, OutgoingMessage};
+use dispatcher_core::queue::{Ask, ItemError, Queue};
+use dispatcher_core::schedule;
+use dispatcher_core::schedule::{Claim, JobCancellation, JobOutcome, ScheduleStore};
+use dispatcher_core::tasks;
 use dispatcher_postgres::queue::{PostgresQueue, QueueOptions};
+use dispatcher_postgres::schedule::PostgresSchedule;
 use dispatcher_postgres::server::Server;
 use dispatcher_tests::postgres::{PostgresServer, Session};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// A fresh queue on the shared server.
 struct OwnQueue {
@@ -144,6 +150,162 @@ async fn messages_behind_thousands_that_wait_for_their_group_are_received() {
     assert_eq!(own.queue().next(LONG).await.body, "2");
 }
 
+/// Receives without waiting until a receive brings nothing. Returns the numbers in the bodies.
+async fn received_at_once(queue: &dyn Queue, newest_first: bool) -> Vec<u64> {
+    let ask = Ask {
+        max: 100,
+        visibility: LONG,
+        newest_first,
+        ..Ask::PLAIN
+    };
+    let mut numbers = Vec::new();
+    loop {
+        let received = queue.receive(ask, &CancellationToken::new()).await;
+        let messages = received.expect("an open queue answers").messages;
+        if messages.is_empty() {
+            return numbers;
+        }
+        numbers.extend(
+            messages
+                .iter()
+                .map(|one| one.body.parse::<u64>().expect("a number")),
+        );
+    }
+}
+
+#[tokio::test]
+async fn backlog_of_many_groups_is_received_without_a_pause() {
+    let own = OwnQueue::open().await;
+    own.sql(
+        "INSERT INTO TABLE (vt, message, headers) \
+         SELECT now() - interval '1 hour' + n * interval '1 second', to_jsonb(n), \
+         jsonb_build_object('x-pgmq-group', 'g' || n) FROM generate_series(1, 2500) n",
+    );
+    let mut numbers = received_at_once(own.queue(), false).await;
+    assert_eq!(
+        numbers[..500],
+        (1..=500).collect::<Vec<_>>()[..],
+        "in their order"
+    );
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=2500).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn newest_messages_of_an_old_backlog_are_received_without_a_pause() {
+    let own = OwnQueue::open().await;
+    own.sql(
+        "INSERT INTO TABLE (vt, message) \
+         SELECT now() - interval '1 day' + n * interval '3 seconds', to_jsonb(n) \
+         FROM generate_series(1, 1000) n",
+    );
+    let numbers = received_at_once(own.queue(), true).await;
+    assert_eq!(numbers, (1..=1000).rev().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn messages_without_a_group_stay_in_order_beside_a_group_in_flight() {
+    let own = OwnQueue::open().await;
+    own.sql(
+        "INSERT INTO TABLE (vt, message, headers) VALUES (now(), '0', '{\"x-pgmq-group\": 1}')",
+    );
+    assert_eq!(own.queue().next(LONG).await.group.as_deref(), Some("1"));
+    own.sql(
+        "INSERT INTO TABLE (vt, message) \
+         SELECT now() - interval '1 hour' + n * interval '1 second', to_jsonb(n) \
+         FROM generate_series(1, 2500) n",
+    );
+    let numbers = received_at_once(own.queue(), false).await;
+    assert_eq!(numbers, (1..=2500).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn receives_at_once_find_what_lies_between_thousands_that_wait() {
+    let own = OwnQueue::open().await;
+    own.sql(
+        "INSERT INTO TABLE (vt, message, headers) \
+         SELECT now() - interval '2 hours' + n * interval '1 second', to_jsonb(n), \
+         CASE WHEN n % 700 > 0 THEN '{\"x-pgmq-group\": \"busy\"}'::jsonb END \
+         FROM generate_series(1, 4900) n",
+    );
+    let receives = (0..4).map(|_| received_at_once(own.queue(), false));
+    let mut numbers = tasks::all(receives.collect()).await.concat();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 700, 1400, 2100, 2800, 3500, 4200, 4900]);
+}
+
+#[tokio::test]
+async fn old_receipt_in_one_call_with_the_new_one_has_its_own_answer() {
+    let own = OwnQueue::open().await;
+    own.queue().send_all(&[plain("twice")]).await;
+    let old = own.queue().next(SHORT).await;
+    let new = own.queue().next(LONG).await;
+    assert_eq!(new.id, old.id);
+    let both = [(old.receipt.clone(), LONG), (new.receipt.clone(), LONG)];
+    let answers = own.queue.extend(&both).await;
+    assert!(
+        matches!(answers[..], [Err(ItemError::Gone(_)), Ok(())]),
+        "{answers:?}"
+    );
+    let both = [(old, Outcome::Delete), (new, Outcome::Delete)];
+    let answers = own.queue.settle(&both).await;
+    assert!(
+        matches!(answers[..], [Err(ItemError::Gone(_)), Ok(())]),
+        "{answers:?}"
+    );
+}
+
+#[tokio::test]
+async fn ended_delivery_is_not_kept_once_its_group_has_gone_on() {
+    let own = OwnQueue::open().await;
+    let mut first = own.sending("first", "'g'");
+    own.sending("second", "'g'").run("COMMIT");
+    let second = own.queue().next(SHORT).await;
+    first.run("COMMIT");
+    // It comes once the delivery of the second has ended.
+    let first = own.queue().next(LONG).await;
+    assert_eq!((&*second.body, &*first.body), ("second", "first"));
+    let answers = own.queue.extend(&[(second.receipt, LONG)]).await;
+    assert!(
+        matches!(answers[..], [Err(ItemError::Gone(_))]),
+        "{answers:?}"
+    );
+}
+
+#[tokio::test]
+async fn name_that_is_too_long_or_has_capital_letters_is_refused() {
+    let own = OwnQueue::open().await;
+    let server = Server::new(Some(&own.server.url()), 2).expect("an address");
+    let open = async |name: &str, dead_letter| {
+        let options = QueueOptions {
+            dead_letter,
+            ..QueueOptions::default()
+        };
+        PostgresQueue::open(&server, name, options).await
+    };
+    let long = "x".repeat(48);
+    for (name, dead_letter, says) in [
+        ("Jobs", None, "wanted `jobs`"),
+        (&*long, None, "more than 47 characters"),
+        ("jobs", Some(&*long), "more than 47 characters"),
+        ("jobs", Some("jobs"), "its own dead-letter queue"),
+    ] {
+        let Err(error) = open(name, dead_letter).await else {
+            panic!("{name} was opened")
+        };
+        assert!(error.message.contains(says), "{error}");
+    }
+    let longest = PostgresServer::fresh_name(&"y".repeat(30));
+    let longest = format!("{longest:z<47}");
+    let opened = open(&longest, None).await.expect("it fits");
+    assert!(
+        !opened.identity().dead_letters,
+        "there is no room for a default"
+    );
+    let message = opened.send(&[plain("x")]).await;
+    assert!(message[0].is_ok(), "{message:?}");
+}
+
 #[tokio::test]
 async fn contents_of_other_programs_are_read() {
     let own = OwnQueue::open().await;
@@ -250,4 +412,89 @@ async fn done_messages_move_to_the_archive_on_request() {
     assert_eq!(own.sql("SELECT count(*) FROM TABLE"), "0");
     let archived = format!("SELECT message, read_ct FROM pgmq.a_{}", own.name);
     assert_eq!(own.server.sql(&archived), "\"done\"|1");
+}
+
+#[tokio::test]
+async fn scheduled_job_is_claimed_by_one_process_at_a_time() {
+    let own = OwnQueue::open().await;
+    let open = || {
+        let server = Server::new(Some(&own.server.url()), 2).expect("an address");
+        PostgresSchedule::on(&server)
+    };
+    let (one, other) = (open(), open());
+    let message = OutgoingMessage {
+        group: Some("g".to_owned()),
+        trace_header: Some("Root=1".to_owned()),
+        ..plain("later")
+    };
+    let job = schedule::job(&own.name, Timestamp(1_000), message, None);
+    assert_eq!(one.add(&job).await, Ok(true));
+    assert_eq!(other.add(&job).await, Ok(false), "it is there");
+    let due = async |until: u64| {
+        let page = other.due(Timestamp(until), None).await.expect("a page");
+        let mut own_jobs = page.jobs.into_iter().filter(|one| one.id == job.id);
+        own_jobs.next()
+    };
+    assert_eq!(due(999).await, None);
+    let read = due(1_000).await.expect("it is due");
+    assert_eq!(
+        (&*read.message.body, read.message.group.as_deref()),
+        ("later", Some("g"))
+    );
+    assert_eq!(read.message.attributes.len(), 1, "the trace header");
+    let claim = |token: &str, until| Claim {
+        token: token.to_owned(),
+        until: Timestamp(until),
+    };
+    let jobs = [read.clone()];
+    let mine = one
+        .claim(&jobs, &claim("mine", 2_000), Timestamp(1_000))
+        .await;
+    assert_eq!(mine, [Ok(true)]);
+    let theirs = claim("theirs", 3_000);
+    let theirs = other.claim(&jobs, &theirs, Timestamp(1_500)).await;
+    assert_eq!(theirs, [Ok(false)]);
+    let cancelled = other.cancel(&job.id, Timestamp(1_500)).await;
+    assert_eq!(cancelled, Ok(JobCancellation::BeingSent));
+    let late = claim("late", 4_000);
+    let late = other.claim(&jobs, &late, Timestamp(2_500)).await;
+    assert_eq!(late, [Ok(true)], "the first claim has ended");
+    let end = |token: &str, next| JobOutcome {
+        job: read.clone(),
+        token: token.to_owned(),
+        next,
+    };
+    assert_eq!(one.end(&[end("mine", None)]).await, [Ok(())]);
+    assert!(due(1_000).await.is_some(), "it is no longer its job");
+    let again = Some(Timestamp(5_000));
+    assert_eq!(other.end(&[end("late", again)]).await, [Ok(())]);
+    assert_eq!(due(4_999).await, None);
+    assert_eq!(due(5_000).await.and_then(|one| one.claim), None);
+    let cancelled = one.cancel(&job.id, Timestamp(5_000)).await;
+    assert_eq!(cancelled, Ok(JobCancellation::Yes));
+    let unknown = one.cancel(&job.id, Timestamp(5_000)).await;
+    assert_eq!(unknown, Ok(JobCancellation::Unknown));
+}
+
+#[tokio::test]
+async fn scheduled_job_that_cannot_be_read_is_set_aside() {
+    let own = OwnQueue::open().await;
+    let id = PostgresServer::fresh_name("job");
+    own.server.sql(&format!(
+        "INSERT INTO dispatcher.jobs (id, queue, due, body, attributes) \
+         VALUES ('{id}', 'q', -7, 'x', 'no JSON')"
+    ));
+    let server = Server::new(Some(&own.server.url()), 2).expect("an address");
+    let store = PostgresSchedule::on(&server);
+    let page = store.due(Timestamp(0), None).await.expect("a page");
+    let [found] = &page.unreadable[..] else {
+        panic!("{page:?}")
+    };
+    assert_eq!((&found.id, found.queue.as_deref()), (&id, Some("q")));
+    let aside = store.set_aside(found, &found.why, Timestamp(0)).await;
+    assert_eq!(aside, Ok(true));
+    let again = store.set_aside(found, &found.why, Timestamp(0)).await;
+    assert_eq!(again, Ok(false));
+    let kept = format!("SELECT job->>'body' FROM dispatcher.dead_jobs WHERE id = '{id}'");
+    assert_eq!(own.server.sql(&kept), "x");
 }

@@ -337,3 +337,30 @@ fn pgmq_is_installed_after_dispatcher() {
     found.sort();
     assert_eq!(found, ["before", "python"]);
 }
+
+#[test]
+fn scheduled_message_waits_in_the_database_and_can_be_cancelled() {
+    let server = prepared(&["-c", "fsync=off"], &[]);
+    let good = |arguments: &[&str]| {
+        let done = command(&server.url(), arguments);
+        assert_eq!(done.code, 0, "{arguments:?}: {}", done.stderr);
+        done.stdout.trim().to_owned()
+    };
+    let add = |more: &[&str]| good(&[&["schedule", "add", "postgres:jobs"], more].concat());
+    let id = add(&["--in", "36h", "--body", "milk"]);
+    let cron = ["--cron", "0 9 * * *", "--tz", "Europe/Berlin"];
+    add(&[&cron[..], &["--body", "good morning"]].concat());
+    let listed = good(&["schedule", "list", "postgres:jobs"]);
+    assert!(
+        listed.contains("milk") && listed.contains("0 9 * * *"),
+        "{listed}"
+    );
+    good(&["schedule", "cancel", &id]);
+    let listed = good(&["schedule", "list", "postgres:jobs"]);
+    assert!(!listed.contains("milk"), "{listed}");
+    let mut running = started(receiving(&server.url(), &[]));
+    add(&["--in", "3s", "--body", "print:on time"]);
+    running.wait_for_line(printed);
+    running.stop();
+    assert_eq!(prints(&running), ["on time"]);
+}

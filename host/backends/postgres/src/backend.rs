@@ -3,17 +3,20 @@
 use crate::bucket::PostgresBucket;
 use crate::fleet::PostgresFleet;
 use crate::install;
-use crate::queue::{self, DEAD, PostgresQueue, QueueOptions};
+use crate::queue::{self, DEAD, LONGEST_NAME, PostgresQueue, QueueOptions};
+use crate::schedule::PostgresSchedule;
 use crate::server::Server;
 use crate::settings;
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, BackendFacts, BackendRoles, BadValue, QueueTerms,
+    ScheduleHome, ScheduleOf,
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
-use dispatcher_core::error_kind::CallError;
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::fleet::FleetStore;
 use dispatcher_core::keyvalue::Bucket;
 use dispatcher_core::queue::{Queue, QueueError};
+use dispatcher_core::schedule::ScheduleStore;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -25,12 +28,13 @@ impl Backend for PostgresBackend {
     fn facts(&self) -> &'static BackendFacts {
         const FACTS: BackendFacts = BackendFacts {
             messaging_system: "postgresql",
-            // pgmq's limit: a name of 63 characters with what it adds.
-            name_length: 1..=47,
+            name_length: 1..=LONGEST_NAME,
             settings: settings::SETTINGS,
             has_buckets: true,
             has_fleets: true,
             shares_controls: true,
+            counts_exactly: false,
+            schedule_home: ScheduleHome::Shared,
             ..BackendFacts::of("postgres")
         };
         &FACTS
@@ -41,7 +45,7 @@ impl Backend for PostgresBackend {
     }
 
     fn has_dead_letters(&self, queue: &str) -> bool {
-        !queue.ends_with(DEAD)
+        queue::default_dead_letters(queue).is_some()
     }
 
     fn installation(&self, roles: &BackendRoles) -> Option<String> {
@@ -101,6 +105,17 @@ impl BackendClient for PostgresClient {
 
     async fn change_control(&self, queue: &str, change: &ControlChange) -> Result<(), QueueError> {
         queue::change_control(&self.server, queue, change).await
+    }
+
+    async fn schedule(&self, of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, CallError> {
+        match of {
+            ScheduleOf::All => Ok(Arc::new(PostgresSchedule::on(&self.server))),
+            ScheduleOf::Queue(_) | ScheduleOf::Table { .. } => Err(CallError {
+                kind: ErrorKind::Invalid,
+                message: "scheduled messages of all queues wait in one table on PostgreSQL"
+                    .to_owned(),
+            }),
+        }
     }
 
     async fn bucket(&self, name: &str) -> Result<Arc<dyn Bucket>, CallError> {

@@ -51,6 +51,27 @@ CREATE TABLE IF NOT EXISTS dispatcher.fleet_processes (
     PRIMARY KEY (fleet, process)
 );
 
+-- Scheduled messages, and those that could not be read. Times are in milliseconds since 1970.
+CREATE TABLE IF NOT EXISTS dispatcher.jobs (
+    id TEXT PRIMARY KEY,
+    queue TEXT NOT NULL,
+    due BIGINT NOT NULL,
+    body TEXT NOT NULL,
+    attributes TEXT NOT NULL,
+    message_group TEXT,
+    pattern TEXT,
+    zone TEXT,
+    token TEXT,
+    until BIGINT
+);
+CREATE INDEX IF NOT EXISTS jobs_by_time ON dispatcher.jobs (due, id);
+CREATE TABLE IF NOT EXISTS dispatcher.dead_jobs (
+    id TEXT PRIMARY KEY,
+    job JSONB NOT NULL,
+    reason TEXT NOT NULL,
+    since TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT now()
+);
+
 -- The tables for which a process waits, and until when a send must wake it.
 CREATE UNLOGGED TABLE IF NOT EXISTS dispatcher.waiting (
     queue_table TEXT PRIMARY KEY,
@@ -78,21 +99,23 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHERE tgname = 'dispatcher_wake'
         AND tgrelid = to_regclass(format('pgmq.%I', 'q_' || lower(queue)))
     )
+    AND to_regclass(format('pgmq.%I', 'q_' || lower(queue) || '_group')) IS NOT NULL
+    AND to_regclass(format('pgmq.%I', 'q_' || lower(queue) || '_taken')) IS NOT NULL
 $$;
 
 -- Creates a queue if it does not exist, and adds to it: indexes of its groups, the trigger that
 -- wakes waiting processes, and settings of autovacuum for a table whose rows do not stay.
 CREATE OR REPLACE FUNCTION dispatcher.create_queue(queue TEXT) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
     q TEXT := 'q_' || lower(queue);
     a TEXT := 'a_' || lower(queue);
 BEGIN
-    IF queue = '' OR length(queue) > 47 OR queue ~ '\$|;|--|''' THEN
-        RAISE EXCEPTION 'queue name % is not valid: wanted 1 to 47 characters without $, ;, -- and ''', queue
+    IF queue = '' OR octet_length(queue) > 47 OR queue ~ '\$|;|--|''' THEN
+        RAISE EXCEPTION 'queue name % is not valid: wanted 1 to 47 bytes without $, ;, -- and ''', queue
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    PERFORM pg_advisory_xact_lock(hashtext('pgmq.queue_' || queue));
+    PERFORM pg_advisory_xact_lock(hashtext('pgmq.queue_' || lower(queue)));
     IF dispatcher.is_prepared(queue) THEN
         RETURN;
     END IF;
@@ -123,6 +146,10 @@ BEGIN
                 VALUES (queue, false, false) ON CONFLICT DO NOTHING;
         END IF;
     END IF;
+    IF (SELECT relkind = 'p' FROM pg_class WHERE oid = format('pgmq.%I', q)::regclass) THEN
+        RAISE EXCEPTION 'queue % is partitioned; wanted one that pgmq.create makes', queue
+            USING ERRCODE = 'feature_not_supported';
+    END IF;
     IF NOT EXISTS (
         SELECT FROM pg_attribute
         WHERE attrelid = format('pgmq.%I', q)::regclass AND attname = 'last_read_at'
@@ -134,12 +161,10 @@ BEGIN
         WHERE headers->>''x-pgmq-group'' IS NOT NULL', q || '_group', q);
     EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON pgmq.%I ((headers->>''x-pgmq-group''), vt)
         WHERE headers->>''x-pgmq-group'' IS NOT NULL AND last_read_at IS NOT NULL', q || '_taken', q);
-    IF (SELECT relkind = 'r' FROM pg_class WHERE oid = format('pgmq.%I', q)::regclass) THEN
-        EXECUTE format('ALTER TABLE pgmq.%I SET (
-            autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
-            autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0.1)', q);
-    END IF;
-    EXECUTE format('CREATE TRIGGER dispatcher_wake AFTER INSERT ON pgmq.%I
+    EXECUTE format('ALTER TABLE pgmq.%I SET (
+        autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+        autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0.1)', q);
+    EXECUTE format('CREATE OR REPLACE TRIGGER dispatcher_wake AFTER INSERT ON pgmq.%I
         FOR EACH STATEMENT EXECUTE FUNCTION dispatcher.wake()', q);
 END $$;
 
@@ -191,7 +216,18 @@ BEGIN
     RETURN dispatcher.send(queue, content, headers, delay, message_group);
 END $$;
 
--- Queues that exist already.
-SELECT dispatcher.create_queue(queue_name) FROM pgmq.meta;
+-- Queues that exist already. One that cannot be prepared holds up no other; its first use says why.
+DO $$
+DECLARE
+    queue TEXT;
+BEGIN
+    FOR queue IN SELECT queue_name FROM pgmq.meta LOOP
+        BEGIN
+            PERFORM dispatcher.create_queue(queue);
+        EXCEPTION WHEN OTHERS THEN
+            RAISE WARNING 'queue % is not prepared: %', queue, SQLERRM;
+        END;
+    END LOOP;
+END $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA dispatcher FROM PUBLIC;

@@ -1,6 +1,6 @@
 //! The PostgreSQL backend: queues in the layout of pgmq, beside the data of the application.
 //!
-//! `bucket` and `fleet` are what plugins and processes share in the same database.
+//! `bucket`, `fleet` and `schedule` are what plugins and processes keep in the same database.
 //!
 //! `server` is the connection, `install` is what `dispatcher postgres init` runs, and `queue` is
 //! what can be done with a queue.
@@ -10,6 +10,7 @@ pub mod bucket;
 pub mod fleet;
 mod install;
 pub mod queue;
+pub mod schedule;
 pub mod server;
 mod settings;
 

@@ -38,104 +38,163 @@ pub(super) struct ClaimState {
     /// Changes when the queue may have a message.
     pub wakes: Arc<watch::Sender<u64>>,
     scan: Mutex<ScanPlace>,
+    /// The way through a queue with groups. One receive at a time goes it.
+    walk: tokio::sync::Mutex<GroupWalk>,
 }
 
-/// Where the next look begins. Before that place, an index has only what was removed, until the next
-/// vacuum.
+/// Where the next look at a queue without groups begins. Before that place, an index has only what
+/// was removed, until the next vacuum.
 #[derive(Debug, Default)]
 struct ScanPlace {
     /// No message is due before, unless it was committed late.
     from: Option<ServerTime>,
-    /// The time of the last look at the whole queue.
-    whole: Option<BootInstant>,
+    /// When a look at the whole queue is due again.
+    whole_due: Option<BootInstant>,
     /// Whether the queue has messages with groups.
     has_groups: bool,
-    /// Whether the next look begins with the groups.
-    groups_first: bool,
-    /// The last group of the last look by names.
-    last_group: String,
-    walk: GroupWalk,
+    /// The most messages that a claim looks for: fewer where they are large.
+    most: Option<usize>,
     /// Until when senders notify.
     notified_until: Option<BootInstant>,
 }
 
-/// The way through a queue that has messages with and without groups. Each look goes a part of it,
-/// in search of messages without.
-#[derive(Debug, Clone)]
+/// The way through a queue that has messages with groups. Each look goes a part of it.
+#[derive(Debug, Default)]
 struct GroupWalk {
-    /// Where the next part begins; `None` at the start of the queue.
+    /// Whether the next look begins with the groups.
+    groups_first: bool,
+    /// The last group of the last look by names; `None` before the first group.
+    last_group: Option<String>,
+    /// Whether the round through the groups has found a message.
+    round_found: bool,
+    /// Where the search for messages without a group goes on; `None` at the start of the queue.
     place: Option<ServerTime>,
-    /// How many messages the next part has.
-    length: i64,
-    /// Whether the walk has found a message.
+    /// How many messages the next part of the search has, beyond the usual.
+    wider: i64,
+    /// Whether the search has found a message.
     has_found: bool,
-    /// When a walk ended that had found none.
-    ended: Option<BootInstant>,
-}
-
-impl Default for GroupWalk {
-    fn default() -> Self {
-        Self {
-            place: None,
-            length: LOOKED_AT,
-            has_found: false,
-            ended: None,
-        }
-    }
-}
-
-impl GroupWalk {
-    /// Whether the last walk has found nothing a moment ago.
-    fn rests(&self, now: BootInstant) -> bool {
-        self.place.is_none() && self.ended.is_some_and(|at| now.since(at) < LONGEST_LOOK)
-    }
-
-    /// Goes on behind a part. Returns whether it was the last one.
-    fn went(
-        &mut self,
-        looked_at: i64,
-        looked_to: Option<ServerTime>,
-        is_found: bool,
-        now: BootInstant,
-    ) -> bool {
-        self.has_found |= is_found;
-        if looked_at < self.length {
-            let is_long = self.place.is_some();
-            *self = Self {
-                ended: (is_long && !self.has_found).then_some(now),
-                ..Self::default()
-            };
-            return true;
-        }
-        // More messages than the part has may be due at one instant.
-        self.length = if looked_to == self.place {
-            self.length * 4
-        } else {
-            LOOKED_AT
-        };
-        self.place = looked_to;
-        false
-    }
+    /// When the search began.
+    began: Option<BootInstant>,
+    /// Until when it rests, because it found none.
+    rests_until: Option<BootInstant>,
 }
 
 /// The answer to one look.
 #[derive(Debug, Default)]
 struct Found {
     messages: Vec<Message>,
-    /// Whether everything that could be received was returned.
+    /// Whether the queue was searched everywhere, and everything that could be received is here.
     all: bool,
+    /// Whether the look was cut off, so that the next one may find more.
+    more: bool,
     /// The time until the next message is due.
     next_due: Option<Duration>,
 }
 
+/// The summary of a claim.
+struct ClaimSummary {
+    now: ServerTime,
+    next_due: Option<Duration>,
+    /// How many messages it has found, and whether it has taken all of them.
+    found: usize,
+    is_full: bool,
+    are_all_taken: bool,
+    /// The time of the last one found.
+    newest: Option<ServerTime>,
+    /// How many messages it has looked at, and the time of the last one.
+    looked_at: Option<i64>,
+    looked_to: Option<ServerTime>,
+    has_groups: bool,
+}
+
+impl ClaimSummary {
+    fn read(row: &Row, taken: usize, most: usize) -> Result<Self, tokio_postgres::Error> {
+        let now: ServerTime = row.try_get("now")?;
+        let next_due: Option<ServerTime> = row.try_get("next_due")?;
+        let found: i64 = row.try_get("found")?;
+        let found = usize::try_from(found).unwrap_or_default();
+        Ok(Self {
+            now,
+            next_due: next_due.map(|due| due.since(now)),
+            found,
+            is_full: found >= most,
+            are_all_taken: found == taken,
+            newest: row.try_get("newest")?,
+            looked_at: row.try_get("looked_at")?,
+            looked_to: row.try_get("looked_to")?,
+            has_groups: row.try_get::<_, Option<bool>>("has_groups")?.is_some(),
+        })
+    }
+}
+
 impl ScanPlace {
-    /// Returns the place where a look begins.
-    fn start(&mut self, now: BootInstant) -> ServerTime {
-        let is_due = self.whole.is_none_or(|whole| now.since(whole) >= LATE);
-        if is_due {
-            self.whole = Some(now);
+    /// Returns the place where a look begins; `None` for the start of the queue.
+    fn start(&self, now: BootInstant) -> Option<ServerTime> {
+        let is_due = self.whole_due.is_none_or(|due| now >= due);
+        self.from.filter(|_| !is_due)
+    }
+
+    /// Notes a look that began and ended at these times. A look at the whole queue may take long
+    /// while an old snapshot keeps what was removed; it is then repeated less often.
+    fn looked(
+        &mut self,
+        claim: &ClaimSummary,
+        is_whole: bool,
+        (began, ended): (BootInstant, BootInstant),
+    ) {
+        self.has_groups = claim.has_groups;
+        if is_whole {
+            let cost = ended.since(began);
+            self.whole_due = Some(ended + LATE.max(cost * 20));
         }
-        self.from.filter(|_| !is_due).unwrap_or(ServerTime::FIRST)
+        if claim.are_all_taken && !claim.has_groups {
+            // Messages that come later are due after the last of these, or after now if these are
+            // all.
+            let last = claim.newest.filter(|_| claim.is_full).unwrap_or(claim.now);
+            self.from = Some(last.before(LATE));
+        }
+    }
+
+    /// Notes how many messages fitted into one answer.
+    fn fitted(&mut self, claim: &ClaimSummary, taken: usize, batch: usize) {
+        self.most = if claim.are_all_taken {
+            self.most.map(|most| most * 2).filter(|most| *most < batch)
+        } else {
+            Some((taken * 2).max(1))
+        };
+    }
+}
+
+impl GroupWalk {
+    /// How many messages the next part of the search has.
+    fn length(&self) -> i64 {
+        LOOKED_AT + self.wider
+    }
+
+    /// Goes on with the search for messages without a group. Returns whether it has ended.
+    fn went(&mut self, claim: &ClaimSummary, now: BootInstant) -> bool {
+        self.has_found |= claim.found > 0;
+        let looked_at = claim.looked_at.unwrap_or_default();
+        if claim.is_full || !claim.are_all_taken {
+            // The part has more.
+            return false;
+        }
+        if looked_at < self.length() {
+            let began = self.began.unwrap_or(now);
+            let rest = LATE.max(now.since(began) * 5);
+            let is_long = self.place.is_some();
+            self.rests_until = (is_long && !self.has_found).then_some(now + rest);
+            (self.place, self.wider, self.has_found, self.began) = (None, 0, false, None);
+            return true;
+        }
+        // More messages than a part has may be due at one instant.
+        self.wider = if claim.looked_to == self.place {
+            self.length() * 4
+        } else {
+            0
+        };
+        self.place = claim.looked_to;
+        false
     }
 }
 
@@ -160,49 +219,64 @@ impl PostgresQueue {
         };
         let until = clock::now() + ask.wait.min(LONGEST_WAIT);
         let mut wakes = self.claims.wakes.subscribe();
-        let mut look = SHORTEST_LOOK;
+        let mut pause = SHORTEST_LOOK;
         loop {
             wakes.mark_unchanged();
             let taken = clock::now();
+            let is_last = taken >= until || hurry.is_cancelled();
             let most = READ_BYTES.unsigned_abs();
             let free = self
                 .budget
                 .as_ref()
                 .map_or(most, |one| one.free().min(most));
             let reserved = self.budget.as_ref().map(|budget| budget.take(free));
-            let found = self.look(ask, free, taken).await?;
+            let found = self.look(ask, free, is_last).await?;
             drop(reserved);
             let now = clock::now();
-            let is_over = now >= until || hurry.is_cancelled();
-            if !found.messages.is_empty() || is_over {
-                return Ok(self.received(found, ask.max, taken));
+            let goes_on = found.more && !hurry.is_cancelled();
+            if !found.messages.is_empty() || (is_last && !goes_on) {
+                return Ok(self.received(found, taken));
             }
-            if !found.all {
+            if goes_on {
                 continue;
             }
             if self.asks_for_wakes(now).await? {
                 // A message may have been sent before the senders knew.
                 continue;
             }
-            let sleep = found.next_due.unwrap_or(look).min(look);
-            look = (look * 2).min(LONGEST_LOOK);
+            let sleep = found.next_due.unwrap_or(pause).min(pause);
+            pause = (pause * 2).min(LONGEST_LOOK);
             let at = until.min(now + sleep.max(Duration::from_millis(1)));
+            let at = self
+                .whole_due()
+                .filter(|due| *due > now)
+                .map_or(at, |due| at.min(due));
             tokio::select! {
-                _ = wakes.changed() => {}
+                changed = wakes.changed() => {
+                    if changed.is_ok() {
+                        pause = SHORTEST_LOOK;
+                    }
+                }
                 () = clock::sleep_until(Some(at)) => {}
                 () = hurry.cancelled() => {}
             }
         }
     }
 
-    fn received(&self, found: Found, max: usize, taken: BootInstant) -> ReceivedMessages {
+    /// Returns when a look at the whole queue is due, if the last look was not one.
+    fn whole_due(&self) -> Option<BootInstant> {
+        let scan = self.claims.scan.lock();
+        scan.whole_due.filter(|_| !scan.has_groups)
+    }
+
+    fn received(&self, found: Found, taken: BootInstant) -> ReceivedMessages {
         let held = self.budget.as_ref().map(|budget| {
             let bytes = found.messages.iter().map(Message::held_bytes);
             bytes.map(|bytes| budget.take(bytes)).collect()
         });
         ReceivedMessages {
             held: held.unwrap_or_default(),
-            drained: found.all && found.messages.len() < max,
+            drained: found.all,
             messages: found.messages,
             taken: Some(taken),
             ..ReceivedMessages::default()
@@ -227,171 +301,197 @@ impl PostgresQueue {
         Ok(true)
     }
 
-    /// Looks for messages once. Takes those with and those without a group in turns.
-    async fn look(&self, ask: Ask, bytes: u64, now: BootInstant) -> Result<Found, QueueError> {
-        let (from, groups_first) = {
-            let mut scan = self.claims.scan.lock();
-            scan.groups_first = !scan.groups_first && scan.has_groups;
-            (scan.start(now), scan.groups_first)
-        };
+    /// Looks for messages once. The last look of a receive that finds none is at the whole queue.
+    async fn look(&self, ask: Ask, bytes: u64, is_last: bool) -> Result<Found, QueueError> {
+        if !self.claims.scan.lock().has_groups {
+            let (found, is_whole) = self.look_at_all(ask, bytes, false).await?;
+            let has_groups = self.claims.scan.lock().has_groups;
+            if !found.messages.is_empty() {
+                let all = found.all && !has_groups;
+                return Ok(Found { all, ..found });
+            }
+            if !has_groups {
+                if is_whole || !is_last {
+                    return Ok(found);
+                }
+                return Ok(self.look_at_all(ask, bytes, true).await?.0);
+            }
+        }
+        let mut walk = self.claims.walk.lock().await;
+        walk.groups_first = !walk.groups_first;
         let mut grouped = Found::default();
-        if groups_first {
-            grouped = self.look_at_groups(ask, bytes, from).await?;
+        if walk.groups_first {
+            grouped = self.look_at_groups(&mut walk, ask, bytes).await?;
             if !grouped.messages.is_empty() {
                 return Ok(grouped);
             }
         }
-        let alone = self.look_at_ungrouped(ask, bytes, from, now).await?;
-        let has_groups = self.claims.scan.lock().has_groups;
+        let alone = self.look_between_groups(&mut walk, ask, bytes).await?;
         let held: u64 = alone.messages.iter().map(Message::held_bytes).sum();
         let left = ask.max - alone.messages.len();
-        if groups_first || !has_groups || left == 0 || held >= bytes {
-            let all = alone.all && left > 0 && (grouped.all || !has_groups);
-            return Ok(Found { all, ..alone });
+        if !walk.groups_first && left > 0 && held < bytes {
+            let rest = Ask { max: left, ..ask };
+            grouped = self.look_at_groups(&mut walk, rest, bytes - held).await?;
         }
-        let rest = Ask { max: left, ..ask };
-        let grouped = self.look_at_groups(rest, bytes - held, from).await?;
         let both = alone.messages.into_iter().chain(grouped.messages);
         Ok(Found {
             messages: both.collect(),
             all: alone.all && grouped.all,
+            more: alone.more || grouped.more,
             next_due: alone.next_due,
         })
     }
 
-    /// Looks for messages without a group.
-    async fn look_at_ungrouped(
+    /// Looks at a queue without groups. Also returns whether it looked at the whole queue.
+    async fn look_at_all(
         &self,
         ask: Ask,
         bytes: u64,
-        from: ServerTime,
-        now: BootInstant,
-    ) -> Result<Found, QueueError> {
-        let (largest, visibility) = (self.largest(), micros(ask.visibility));
-        let (most, bytes) = (integer(ask.max), i64::try_from(bytes).unwrap_or(i64::MAX));
-        let walk = self.claims.scan.lock().walk.clone();
-        let has_groups = self.claims.scan.lock().has_groups;
-        let start = if has_groups {
-            walk.place.unwrap_or(from)
-        } else {
-            from
-        };
-        let mut values: Vec<Value<'_>> = vec![
-            (&largest, Type::INT8),
-            (&visibility, Type::INT8),
-            (&most, Type::INT8),
-            (&bytes, Type::INT8),
-            (&start, Type::TIMESTAMPTZ),
-        ];
+        must_be_whole: bool,
+    ) -> Result<(Found, bool), QueueError> {
+        let began = clock::now();
+        let start = self.claims.scan.lock().start(began);
+        let start = start.filter(|_| !must_be_whole && !ask.newest_first);
+        let from = start.unwrap_or(ServerTime::FIRST);
         let sql = if ask.newest_first {
             &self.statements.claim_newest
-        } else if has_groups {
-            if walk.rests(now) {
-                return Ok(Found {
-                    all: true,
-                    ..Found::default()
-                });
-            }
-            values.push((&walk.length, Type::INT8));
-            &self.statements.claim_among_groups
         } else {
             &self.statements.claim
         };
-        let rows = self.server.run(sql, &values).await?;
-        self.claimed(rows, ask.max, now)
-            .map_err(|error| self.unexpected(&error))
+        let values: [Value<'_>; 1] = [(&from, Type::TIMESTAMPTZ)];
+        let (messages, claim) = self.claim(sql, ask, bytes, &values).await?;
+        let is_whole = start.is_none();
+        if !ask.newest_first {
+            let times = (began, clock::now());
+            self.claims.scan.lock().looked(&claim, is_whole, times);
+        } else {
+            self.claims.scan.lock().has_groups = claim.has_groups;
+        }
+        let is_end = !claim.is_full && claim.are_all_taken;
+        let found = Found {
+            all: is_whole && is_end,
+            more: !is_end && claim.are_all_taken,
+            messages,
+            next_due: claim.next_due,
+        };
+        Ok((found, is_whole))
     }
 
-    /// Reads the answer of a claim, and remembers where the next one begins.
-    fn claimed(
+    /// Goes on with the search for messages without a group, in a queue with groups.
+    async fn look_between_groups(
         &self,
-        mut rows: Vec<Row>,
-        max: usize,
-        at: BootInstant,
-    ) -> Result<Found, tokio_postgres::Error> {
-        let Some(summary) = rows.pop() else {
-            return Ok(Found::default());
-        };
-        let now: ServerTime = summary.try_get("now")?;
-        let next_due: Option<ServerTime> = summary.try_get("next_due")?;
-        let newest: Option<ServerTime> = summary.try_get("newest")?;
-        let found: i64 = summary.try_get("found")?;
-        let looked_at: Option<i64> = summary.try_get("looked_at")?;
-        let looked_to: Option<ServerTime> = summary.try_get("looked_to")?;
-        let has_groups: Option<bool> = summary.try_get("has_groups")?;
-        let messages = rows.iter().map(|row| self.message(row));
-        let messages: Vec<Message> = messages.collect::<Result<_, _>>()?;
-        let is_full = messages.len() == max;
-        let are_all_taken = found == integer(messages.len());
-        let mut scan = self.claims.scan.lock();
-        scan.has_groups = has_groups.is_some();
-        let mut is_end = true;
-        if let Some(looked_at) = looked_at {
-            let is_found = !messages.is_empty();
-            is_end = scan.walk.went(looked_at, looked_to, is_found, at);
-        } else if are_all_taken {
-            // Messages that come later are due after the last of these, or after now if these are
-            // all.
-            let last = newest.filter(|_| is_full).unwrap_or(now);
-            scan.from = Some(last.before(LATE));
+        walk: &mut GroupWalk,
+        ask: Ask,
+        bytes: u64,
+    ) -> Result<Found, QueueError> {
+        let now = clock::now();
+        if walk.rests_until.is_some_and(|until| now < until) {
+            return Ok(Found {
+                all: true,
+                ..Found::default()
+            });
         }
+        walk.began = walk.began.or(Some(now));
+        let from = walk.place.unwrap_or(ServerTime::FIRST);
+        let length = walk.length();
+        let values: [Value<'_>; 2] = [(&from, Type::TIMESTAMPTZ), (&length, Type::INT8)];
+        let sql = &self.statements.claim_among_groups;
+        let (messages, claim) = self.claim(sql, ask, bytes, &values).await?;
+        self.claims.scan.lock().has_groups = claim.has_groups;
+        let is_end = walk.went(&claim, clock::now());
         Ok(Found {
-            all: is_end && !is_full && are_all_taken,
+            all: is_end,
+            more: !is_end && claim.are_all_taken,
             messages,
-            next_due: next_due.map(|due| due.since(now)),
+            next_due: claim.next_due,
         })
     }
 
-    /// Looks for first messages of groups.
+    /// Looks for first messages of groups: among those that are due first, then, if all of these wait
+    /// for others of their groups, in the order of the groups' names.
     async fn look_at_groups(
         &self,
+        walk: &mut GroupWalk,
         ask: Ask,
         bytes: u64,
-        from: ServerTime,
     ) -> Result<Found, QueueError> {
         let most = integer(ask.max);
-        let by_time: [Value<'_>; 3] = [
-            (&from, Type::TIMESTAMPTZ),
-            (&LOOKED_AT, Type::INT8),
-            (&most, Type::INT8),
-        ];
+        let by_time: [Value<'_>; 2] = [(&LOOKED_AT, Type::INT8), (&most, Type::INT8)];
         let find = (&*self.statements.heads_by_time, &by_time[..]);
         let (found, messages) = self.claim_found(find, ask, bytes).await?;
-        let Some(found) = found else {
-            return Ok(Found::default());
-        };
-        let (next, seen): (i64, i64) = (found.get("found"), found.get("seen"));
+        let (next, seen) = counts(found.as_ref());
         if !messages.is_empty() || seen < LOOKED_AT {
+            let are_all_taken = next == integer(messages.len());
             return Ok(Found {
-                all: seen < LOOKED_AT && next == integer(messages.len()),
+                all: seen < LOOKED_AT && next < most && are_all_taken,
                 messages,
-                next_due: None,
+                ..Found::default()
             });
         }
-        // All that are due first wait for others of their groups.
-        let after = self.claims.scan.lock().last_group.clone();
+        let after = walk.last_group.clone();
+        let sql = if after.is_some() {
+            &self.statements.heads_by_group
+        } else {
+            walk.round_found = false;
+            &self.statements.heads_from_start
+        };
+        let after = after.unwrap_or_default();
         let by_group: [Value<'_>; 3] = [
             (&after, Type::TEXT),
             (&GROUPS_LOOKED_AT, Type::INT8),
             (&most, Type::INT8),
         ];
-        let find = (&*self.statements.heads_by_group, &by_group[..]);
-        let (found, messages) = self.claim_found(find, ask, bytes).await?;
-        let (mut all, mut last) = (false, None);
-        if let Some(found) = found {
-            let (next, seen): (i64, i64) = (found.get("found"), found.get("seen"));
-            last = found.get::<_, Option<String>>("last_group");
-            // All groups were looked at, from the first one.
-            let is_whole = seen < GROUPS_LOOKED_AT && after.is_empty();
-            all = is_whole && next == integer(messages.len());
-            last = last.filter(|_| seen == GROUPS_LOOKED_AT);
+        let (found, messages) = self.claim_found((sql, &by_group[..]), ask, bytes).await?;
+        let (next, seen) = counts(found.as_ref());
+        walk.round_found |= next > 0;
+        let last: Option<String> = found.and_then(|found| found.get("last_group"));
+        let is_end = seen < GROUPS_LOOKED_AT;
+        if next < most {
+            walk.last_group = last.filter(|_| !is_end);
         }
-        self.claims.scan.lock().last_group = last.unwrap_or_default();
         Ok(Found {
-            all,
+            all: is_end && !walk.round_found,
+            more: !is_end && next == integer(messages.len()),
             messages,
             next_due: None,
         })
+    }
+
+    /// Takes messages by a statement that begins with the values of every claim.
+    async fn claim(
+        &self,
+        sql: &str,
+        ask: Ask,
+        bytes: u64,
+        more: &[Value<'_>],
+    ) -> Result<(Vec<Message>, ClaimSummary), QueueError> {
+        let most = self.claims.scan.lock().most.unwrap_or(ask.max).min(ask.max);
+        let (largest, visibility) = (self.largest(), micros(ask.visibility));
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let count = integer(most);
+        let common: [Value<'_>; 4] = [
+            (&largest, Type::INT8),
+            (&visibility, Type::INT8),
+            (&count, Type::INT8),
+            (&bytes, Type::INT8),
+        ];
+        let mut rows = self.server.run(sql, &[&common[..], more].concat()).await?;
+        let summary = rows.pop();
+        let messages = rows.iter().map(|row| self.message(row));
+        let messages = messages.collect::<Result<Vec<_>, _>>();
+        let messages = messages.map_err(|error| self.unexpected(&error))?;
+        let Some(summary) = summary else {
+            return Err(QueueError {
+                kind: ErrorKind::Invalid,
+                message: format!("`{}`: a claim without a summary", self.identity.name),
+            });
+        };
+        let claim = ClaimSummary::read(&summary, messages.len(), most);
+        let claim = claim.map_err(|error| self.unexpected(&error))?;
+        let mut scan = self.claims.scan.lock();
+        scan.fitted(&claim, messages.len(), self.identity.batch);
+        drop(scan);
+        Ok((messages, claim))
     }
 
     /// Claims the messages that a statement finds and whose groups it locks.
@@ -436,6 +536,11 @@ impl PostgresQueue {
         let (_, messages) = self.claim_found(find, ask, u64::MAX).await?;
         Ok(messages)
     }
+}
+
+/// Returns how many messages a statement has found, and how many it has looked at.
+fn counts(found: Option<&Row>) -> (i64, i64) {
+    found.map_or((0, 0), |found| (found.get("found"), found.get("seen")))
 }
 
 /// Returns a count as a value of a statement.

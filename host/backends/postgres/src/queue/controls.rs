@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 
 /// Returns the names of all queues.
 pub(crate) async fn names(server: &Server) -> Result<Vec<String>, QueueError> {
-    let sql = "SELECT queue_name::text FROM pgmq.meta ORDER BY 1";
+    let sql = "SELECT DISTINCT lower(queue_name) FROM pgmq.meta ORDER BY 1";
     let rows = server.run(sql, &[]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }

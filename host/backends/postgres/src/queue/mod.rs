@@ -24,6 +24,7 @@ use dispatcher_core::queue::{
     Ask, BrowseCursor, BrowsePage, Delays, Depth, Identity, ItemError, PurgeStep, Queue,
     QueueError, QueueFacts, ReceivedMessages,
 };
+use dispatcher_core::schedule::LOOK_INTERVAL;
 use receipt::Delivery;
 use settle::RecentCopies;
 use statements::{QueueTables, Statements};
@@ -41,6 +42,10 @@ const PURGED_AT_ONCE: i64 = 10_000;
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 /// The suffix of the default dead-letter queue.
 pub(crate) const DEAD: &str = ".dead";
+/// The maximum length of a name: a table's has 63 characters, with what pgmq adds.
+pub(crate) const LONGEST_NAME: usize = 47;
+/// The maximum number of messages of one kind that are counted.
+const COUNTED: i64 = 100_000;
 
 /// How a queue is opened.
 #[derive(Debug, Clone, Default)]
@@ -58,7 +63,8 @@ pub struct PostgresQueue {
     identity: Identity,
     server: Server,
     statements: Statements,
-    /// The name of its table.
+    /// Its bare name, and that of its table.
+    name: String,
     table: String,
     dead_letter_queue: Option<String>,
     dead_lettered: RecentCopies,
@@ -76,17 +82,18 @@ impl PostgresQueue {
         name: &str,
         options: QueueOptions<'_>,
     ) -> Result<Self, QueueError> {
-        let dead_letter = match options.dead_letter {
-            Some(same) if same == name => {
-                return Err(QueueError {
-                    kind: ErrorKind::Invalid,
-                    message: format!("`{name}` cannot be its own dead-letter queue"),
-                });
-            }
-            Some(other) => Some(other.to_owned()),
-            None if name.ends_with(DEAD) => None,
-            None => Some(format!("{name}{DEAD}")),
+        let named = options.dead_letter.map(str::to_owned);
+        let dead_letter = named.or_else(|| default_dead_letters(name));
+        let found = if dead_letter.as_deref() == Some(name) {
+            Some(format!("`{name}` cannot be its own dead-letter queue"))
+        } else {
+            let both = [Some(name), dead_letter.as_deref()];
+            both.into_iter().flatten().find_map(not_a_name)
         };
+        if let Some(message) = found {
+            let kind = ErrorKind::Invalid;
+            return Err(QueueError { kind, message });
+        }
         create(server, name).await?;
         let table = table(name);
         let tables = QueueTables {
@@ -113,6 +120,7 @@ impl PostgresQueue {
             },
             server: server.clone(),
             statements: Statements::of(&tables),
+            name: name.to_owned(),
             table,
             dead_letter_queue: dead_letter,
             dead_lettered: RecentCopies::default(),
@@ -193,6 +201,24 @@ impl PostgresQueue {
     }
 }
 
+/// Returns the queue that gets the dead letters of a queue by default, if its name is not too long.
+pub(crate) fn default_dead_letters(name: &str) -> Option<String> {
+    let fits = name.len() + DEAD.len() <= LONGEST_NAME;
+    (fits && !name.ends_with(DEAD)).then(|| format!("{name}{DEAD}"))
+}
+
+/// Says why this is not the name of a queue. pgmq keeps `Jobs` and `jobs` in one table.
+fn not_a_name(name: &str) -> Option<String> {
+    let lower = name.to_lowercase();
+    if lower != name {
+        return Some(format!(
+            "`{name}` has capital letters, and tables of pgmq have none; wanted `{lower}`"
+        ));
+    }
+    let is_long = name.len() > LONGEST_NAME;
+    is_long.then(|| format!("`{name}` has more than {LONGEST_NAME} characters, pgmq's limit"))
+}
+
 /// Creates a queue unless it exists and is prepared.
 async fn create(server: &Server, queue: &str) -> Result<(), CallError> {
     let values: [Value<'_>; 1] = [(&queue, Type::TEXT)];
@@ -212,7 +238,7 @@ async fn create(server: &Server, queue: &str) -> Result<(), CallError> {
 
 /// Returns the name of a queue's table, as pgmq names it.
 fn table(queue: &str) -> String {
-    format!("q_{}", queue.to_lowercase())
+    format!("q_{queue}")
 }
 
 #[async_trait::async_trait]
@@ -223,9 +249,11 @@ impl Queue for PostgresQueue {
 
     fn facts(&self) -> QueueFacts {
         QueueFacts {
-            // A delayed message delays the rest of its group.
+            // A delayed message delays the rest of its group and cannot be listed. So a scheduled
+            // message waits in the table of schedules until it is due within two looks at it.
             delays: Delays {
                 longest_in_group: Duration::ZERO,
+                longest_scheduled: LOOK_INTERVAL * 2,
                 takes_any: true,
                 ..Delays::ANY
             },
@@ -270,7 +298,15 @@ impl Queue for PostgresQueue {
                 String::new()
             }));
         }
-        let sent = match self.send_batch(&columns).await {
+        let mut stored = self.send_batch(&columns).await;
+        if let Err(StatementError::Call(error)) = &stored
+            && error.kind == ErrorKind::NotFound
+            && create(&self.server, &self.name).await.is_ok()
+        {
+            // The queue was dropped meanwhile.
+            stored = self.send_batch(&columns).await;
+        }
+        let sent = match stored {
             Ok(ids) => ids.into_iter().map(|id| Ok(id.to_string())).collect(),
             Err(StatementError::Call(error)) => errors::all(&error, columns.len()),
             // The statement stored nothing. One of them cannot be stored.
@@ -282,7 +318,8 @@ impl Queue for PostgresQueue {
     }
 
     async fn depth(&self) -> Result<Depth, QueueError> {
-        let rows = self.server.run(&self.statements.depth, &[]).await?;
+        let values: [Value<'_>; 1] = [(&COUNTED, Type::INT8)];
+        let rows = self.server.run(&self.statements.depth, &values).await?;
         let Some(row) = rows.first() else {
             return Ok(Depth::default());
         };

@@ -109,27 +109,27 @@ impl PostgresQueue {
         Ok(())
     }
 
-    async fn finish(&self, done: &BTreeSet<Delivery>) -> Result<BTreeSet<i64>, CallError> {
+    async fn finish(&self, done: &BTreeSet<Delivery>) -> Result<BTreeSet<Delivery>, CallError> {
         let lists: DeliveryLists = done.iter().copied().collect();
         let rows = self.end(&self.statements.done, &lists, &[]).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        Ok(rows.iter().map(delivery).collect())
     }
 
     async fn release(
         &self,
         released: &BTreeMap<Delivery, i64>,
-    ) -> Result<BTreeSet<i64>, CallError> {
+    ) -> Result<BTreeSet<Delivery>, CallError> {
         let lists: DeliveryLists = released.keys().copied().collect();
         let delays: Vec<i64> = released.values().copied().collect();
         let values: [Value<'_>; 1] = [(&delays, Type::INT8_ARRAY)];
         let rows = self.end(&self.statements.release, &lists, &values).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        Ok(rows.iter().map(delivery).collect())
     }
 
     async fn dead_letter(
         &self,
         dead: &BTreeMap<Delivery, String>,
-    ) -> Result<BTreeSet<i64>, CallError> {
+    ) -> Result<BTreeSet<Delivery>, CallError> {
         let lists: DeliveryLists = dead.keys().copied().collect();
         let added: Vec<&str> = dead.values().map(String::as_str).collect();
         let values: [Value<'_>; 1] = [(&added, Type::TEXT_ARRAY)];
@@ -144,9 +144,9 @@ impl PostgresQueue {
         }
         let rows = moved?;
         for row in &rows {
-            self.dead_lettered.add(row.get(0), row.get(1));
+            self.dead_lettered.add(row.get(0), row.get("new_id"));
         }
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        Ok(rows.iter().map(delivery).collect())
     }
 
     /// Runs a statement for deliveries, unless there are none.
@@ -177,19 +177,31 @@ impl PostgresQueue {
         let ceiling = micros(VISIBILITY_CEILING);
         let values: [Value<'_>; 2] = [(&times, Type::INT8_ARRAY), (&ceiling, Type::INT8)];
         let rows = self.end(&self.statements.extend, &lists, &values).await;
-        let ids = rows.map(|rows| rows.iter().map(|row| row.get(0)).collect());
+        let ended = rows.map(|rows| rows.iter().map(delivery).collect());
         if items.iter().any(|(_, time)| time.is_zero()) {
             listener::wake(&self.claims.wakes);
         }
         let answers = deliveries.into_iter();
-        answers.map(|delivery| answer(&ids, delivery?)).collect()
+        answers.map(|one| answer(&ended, one?)).collect()
     }
 }
 
-/// Returns the answer for a delivery of a statement that has ended deliveries of these messages.
-fn answer(ended: &Result<BTreeSet<i64>, CallError>, delivery: Delivery) -> Result<(), ItemError> {
+/// Reads the delivery that a statement has ended or extended.
+fn delivery(row: &Row) -> Delivery {
+    Delivery {
+        id: row.get(0),
+        count: row.get(1),
+        at: row.get(2),
+    }
+}
+
+/// Returns the answer for a delivery of a statement that has ended or extended these.
+fn answer(
+    ended: &Result<BTreeSet<Delivery>, CallError>,
+    delivery: Delivery,
+) -> Result<(), ItemError> {
     match ended {
-        Ok(ids) if ids.contains(&delivery.id) => Ok(()),
+        Ok(deliveries) if deliveries.contains(&delivery) => Ok(()),
         Ok(_) => {
             let why = "the message was received again, released or settled since";
             Err(ItemError::Gone(why.to_owned()))

@@ -18,6 +18,7 @@ pub(super) struct Statements {
     pub claim_chosen: String,
     pub lock_chosen: String,
     pub heads_by_time: String,
+    pub heads_from_start: String,
     pub heads_by_group: String,
     pub done: String,
     pub release: String,
@@ -74,6 +75,14 @@ const IS_NEXT: &str = "m.headers->>'x-pgmq-group' IS NULL OR (\
 const LOCK_GROUP: &str =
     "pg_try_advisory_xact_lock(hashtextextended({table} || '.' || message_group, 0))";
 
+/// Whether a message `m` has a group.
+const IN_GROUP: &str = "m.headers->>'x-pgmq-group' IS NOT NULL";
+
+/// Wakes processes that wait for the queue, if one may now receive a message.
+const WAKE: &str = "CASE WHEN in_group AND EXISTS (\
+                    SELECT FROM dispatcher.waiting WHERE queue_table = {table} AND until > now()\
+                    ) THEN pg_notify('dispatcher', {table}) END";
+
 /// Whether a receipt is that of the last delivery of a message `m`.
 const IS_HELD: &str = "m.msg_id = receipt.msg_id AND m.read_ct = receipt.read_ct \
                        AND m.last_read_at = receipt.last_read_at";
@@ -89,6 +98,7 @@ impl Statements {
             .replace("{due}", DUE)
             .replace("{looked}", LOOKED)
             .replace("{ready}", include_str!("sql/ready_among_groups.sql"));
+        let by_group = include_str!("sql/heads_by_group.sql");
         let oldest = by_time.replace("{place}", "vt").replace("{order}", "vt");
         let newest = by_time
             .replace("{place}", "-msg_id")
@@ -104,7 +114,8 @@ impl Statements {
                  WHERE message_group IS NULL OR {lock_group}) AS ids",
             ),
             heads_by_time: text(include_str!("sql/heads_by_time.sql")),
-            heads_by_group: text(include_str!("sql/heads_by_group.sql")),
+            heads_from_start: text(&by_group.replace("{after}", ">=")),
+            heads_by_group: text(&by_group.replace("{after}", ">")),
             done: text(if tables.archive {
                 include_str!("sql/archive.sql")
             } else {
@@ -136,6 +147,8 @@ impl QueueTables {
         let queue = in_schema(&self.table);
         let dead_letter = in_schema(self.dead_letter.as_deref().unwrap_or(&self.table));
         sql.replace("{headers_with_first_read}", FIRST_READ)
+            .replace("{wake}", WAKE)
+            .replace("{in_group}", IN_GROUP)
             .replace("{is_next}", IS_NEXT)
             .replace("{lock_group}", LOCK_GROUP)
             .replace("{is_held}", IS_HELD)

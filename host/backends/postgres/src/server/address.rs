@@ -4,6 +4,7 @@
 use super::keywords::{self, Keywords};
 use super::tls::{TlsMode, TlsTerms};
 use dispatcher_core::files::bounded::{self, Limits};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio_postgres::Config;
@@ -133,12 +134,23 @@ fn connect_terms(mut keywords: Keywords, around: &Surroundings) -> Result<Addres
     }
     let named = keywords.remove("passfile").map(PathBuf::from);
     let passfile = named.or_else(|| around.in_home(".pgpass"));
+    let has_one_host = keywords.get("host").is_none_or(|host| !host.contains(','));
     if let (false, Some(file)) = (keywords.contains_key("password"), passfile)
+        && has_one_host
+        && is_private(&file)
         && let Some(password) = keywords::password(&text(&file)?, &keywords)
     {
         keywords.insert("password".to_owned(), password);
     }
-    let tls = TlsTerms::take(&mut keywords, around)?;
+    let mut tls = TlsTerms::take(&mut keywords, around)?;
+    if keywords
+        .get("host")
+        .is_some_and(|host| host.starts_with('/'))
+    {
+        // A socket of this machine has no TLS.
+        tls.mode = TlsMode::Disable;
+    }
+    let keeps_alive = keywords.contains_key("keepalives_idle");
     let pairs = keywords.iter().map(|(keyword, value)| {
         let value = value.replace('\\', "\\\\").replace('\'', "\\'");
         format!("{keyword}='{value}'")
@@ -158,7 +170,9 @@ fn connect_terms(mut keywords: Keywords, around: &Surroundings) -> Result<Addres
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(CONNECT);
     }
-    config.keepalives_idle(KEEPALIVE);
+    if !keeps_alive {
+        config.keepalives_idle(KEEPALIVE);
+    }
     Ok(Address { config, tls })
 }
 
@@ -166,6 +180,21 @@ fn connect_terms(mut keywords: Keywords, around: &Surroundings) -> Result<Addres
 fn described(error: &tokio_postgres::Error) -> String {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     cause.unwrap_or_else(|| error.to_string())
+}
+
+/// Whether only the user may read a password file. As libpq does, any other one is not read.
+fn is_private(file: &Path) -> bool {
+    let Ok(found) = file.metadata() else {
+        return false;
+    };
+    let is_private = found.permissions().mode() & 0o077 == 0;
+    if !is_private {
+        tracing::warn!(
+            file = %file.display(),
+            "password file of PostgreSQL not used: others may read it; set its mode to 0600"
+        );
+    }
+    is_private
 }
 
 /// Reads a file of texts.

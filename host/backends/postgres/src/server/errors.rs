@@ -64,20 +64,14 @@ fn remedy(code: &SqlState) -> Option<String> {
 
 /// Whether a statement failed because of a value in it, not because of the server.
 pub(crate) fn is_about_values(error: &Error) -> bool {
-    error
-        .code()
-        .is_some_and(|code| ["22", "23", "54"].contains(&&code.code()[..2]))
+    let code = error.code().map(SqlState::code).unwrap_or_default();
+    ["22", "54"].contains(&&code[..code.len().min(2)]) || ["23502", "23514"].contains(&code)
 }
 
-/// Converts the failure of a whole call to the answer to one of its items.
+/// Converts the failure of a whole call to the answer to one of its items. It says nothing about the
+/// item: a table that is missing may be there again after a restore, and a right may be granted.
 pub(crate) fn item(error: &CallError) -> ItemError {
-    match error.kind {
-        // A right may be granted at any time.
-        ErrorKind::Transient | ErrorKind::Unreachable | ErrorKind::AccessDenied => {
-            ItemError::Transient(error.message.clone())
-        }
-        ErrorKind::NotFound | ErrorKind::Invalid => ItemError::Refused(error.message.clone()),
-    }
+    ItemError::Transient(error.message.clone())
 }
 
 /// Returns the failure of a whole call as the answer to each item.

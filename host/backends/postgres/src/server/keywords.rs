@@ -72,8 +72,16 @@ fn of_url(rest: &str) -> Result<Keywords, String> {
             None => (host, ""),
         };
         names.push(decoded(name.trim_matches(['[', ']']))?);
-        ports.push(if port.is_empty() { "5432" } else { port });
+        ports.push(port);
     }
+    // Without a port, a service or a variable may name it.
+    if ports.iter().all(|port| port.is_empty()) {
+        ports.clear();
+    }
+    let ports = ports
+        .iter()
+        .map(|port| if port.is_empty() { "5432" } else { port });
+    let ports: Vec<&str> = ports.collect();
     let parts = [
         ("user", decoded(user)?),
         ("password", decoded(password)?),
@@ -90,7 +98,8 @@ fn of_url(rest: &str) -> Result<Keywords, String> {
         keywords.insert(decoded(keyword)?, decoded(value)?);
     }
     if keywords.remove("ssl").is_some_and(|value| value == "true") {
-        keywords.insert("sslmode".to_owned(), "require".to_owned());
+        let mode = keywords.entry("sslmode".to_owned());
+        mode.or_insert_with(|| "require".to_owned());
     }
     Ok(keywords)
 }
@@ -176,7 +185,7 @@ pub(super) fn password(file: &str, keywords: &Keywords) -> Option<String> {
         let all = wanted.iter().zip(defaults).zip(fields);
         all.into_iter().all(|((keyword, default), field)| {
             let value = keywords.get(*keyword).map_or(default, String::as_str);
-            field == "*" || value.split(',').any(|one| one == field)
+            field == "*" || value == field
         })
     });
     line?.pop()
@@ -214,17 +223,19 @@ mod tests {
         for (text, wanted) in [
             ("postgres://", ""),
             ("postgresql:///app", "dbname=app"),
-            ("postgres://h", "host=h port=5432"),
+            ("postgres://h", "host=h"),
+            ("postgres://h?ssl=true", "host=h sslmode=require"),
+            (
+                "postgres://h?ssl=true&sslmode=verify-full",
+                "host=h sslmode=verify-full",
+            ),
             ("postgres://u@h:5433/d", "dbname=d host=h port=5433 user=u"),
             (
                 "postgres://u:p%40%3a@h/d?sslmode=verify-full&application_name=a%20b",
-                "application_name=a b dbname=d host=h password=p@: port=5432 sslmode=verify-full user=u",
+                "application_name=a b dbname=d host=h password=p@: sslmode=verify-full user=u",
             ),
             ("postgres://a,b:7,[::1]:8/", "host=a,b,::1 port=5432,7,8"),
-            (
-                "postgres://%2Fvar%2Frun/d",
-                "dbname=d host=/var/run port=5432",
-            ),
+            ("postgres://%2Fvar%2Frun/d", "dbname=d host=/var/run"),
             ("postgres:///d?host=/tmp", "dbname=d host=/tmp"),
             (
                 "host=h  user = 'a \\'b' password=x\\ y",

@@ -16,11 +16,15 @@ use listener::Listener;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, Row};
+use tokio_postgres::{Error, IsolationLevel, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// The time limit of a statement. Each is short; one that takes longer waits for a lock, or the
 /// server is gone.
 const ANSWER: Duration = Duration::from_secs(30);
+
+/// The time limit of cancelling a statement.
+const CANCEL: Duration = Duration::from_secs(5);
 
 /// A value of a statement, with its type.
 pub(crate) type Value<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -29,6 +33,7 @@ pub(crate) type Value<'a> = (&'a (dyn ToSql + Sync), Type);
 #[derive(Clone)]
 pub struct Server {
     pool: Pool,
+    tls: MakeRustlsConnect,
     /// The connection that notifications come by.
     pub(crate) listener: Arc<Listener>,
     /// The name of the server in messages.
@@ -75,9 +80,15 @@ impl Server {
         })?;
         Ok(Self {
             pool,
+            tls: tls.clone(),
             listener: Listener::new((address.config, tls), place.clone()),
             place,
         })
+    }
+
+    /// Returns the name of the server and the database.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
     }
 
     /// Runs a statement as a transaction of its own.
@@ -93,14 +104,14 @@ impl Server {
     ) -> Result<Vec<Row>, StatementError> {
         let connection = self.connection().await.map_err(StatementError::Call)?;
         let answered = within(ANSWER, connection.query_typed(sql, values)).await;
-        self.judge(connection, answered)
+        self.judge(connection, answered).await
     }
 
     /// Runs several statements without values, as one transaction.
     pub(crate) async fn run_script(&self, sql: &str) -> Result<(), CallError> {
         let connection = self.connection().await?;
         let answered = within(ANSWER * 20, connection.batch_execute(sql)).await;
-        Ok(self.judge(connection, answered)?)
+        Ok(self.judge(connection, answered).await?)
     }
 
     /// Runs a statement that locks what it finds, and then one for the `ids` in its only row, in one
@@ -113,7 +124,10 @@ impl Server {
     ) -> Result<(Option<Row>, Vec<Row>), CallError> {
         let mut connection = self.connection().await?;
         let both = async {
-            let transaction = connection.transaction().await?;
+            let terms = connection
+                .build_transaction()
+                .isolation_level(IsolationLevel::ReadCommitted);
+            let transaction = terms.start().await?;
             let found = transaction.query_typed(find.0, find.1).await?.pop();
             let ids: Vec<i64> = match &found {
                 Some(found) => found.try_get("ids")?,
@@ -130,7 +144,7 @@ impl Server {
             Ok((found, rows))
         };
         let answered = within(ANSWER, both).await;
-        Ok(self.judge(connection, answered)?)
+        Ok(self.judge(connection, answered).await?)
     }
 
     async fn connection(&self) -> Result<Object, CallError> {
@@ -145,8 +159,9 @@ impl Server {
         }
     }
 
-    /// Returns the answer of a statement. A connection that did not answer in time is closed.
-    fn judge<T>(
+    /// Returns the answer of a statement. One that was not answered in time is cancelled: once it gets
+    /// the lock that it waits for, it would take messages that no process handles.
+    async fn judge<T>(
         &self,
         connection: Object,
         answered: Option<Result<T, Error>>,
@@ -158,6 +173,8 @@ impl Server {
             }
             Some(Err(error)) => Err(StatementError::Call(call_error(&error, &self.place))),
             None => {
+                let cancelling = connection.cancel_token();
+                within(CANCEL, cancelling.cancel_query(self.tls.clone())).await;
                 drop(Object::take(connection));
                 Err(StatementError::Call(self.unreachable("no answer in time")))
             }

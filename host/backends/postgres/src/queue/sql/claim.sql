@@ -1,11 +1,18 @@
 -- Takes messages that `ready` has found and locked, as many as fit into $4 bytes, at least one.
 -- $1: the largest body to read, in bytes. $2: the visibility timeout, in microseconds.
 -- $3: the most messages. The last row says what else the queue has.
-WITH {due} ready AS ({ready}), fitting AS (
+WITH {due} ready AS ({ready}), stored AS (
     SELECT msg_id, place,
         row_number() OVER (ORDER BY place, msg_id) AS number,
-        sum(least(bytes, $1)) OVER (ORDER BY place, msg_id) AS bytes_so_far
+        sum(stored_bytes) OVER (ORDER BY place, msg_id) AS stored_so_far
     FROM ready
+), measured AS (
+    -- Only bodies that may fit are read to be measured.
+    SELECT stored.msg_id, number, sum(least({bytes}, $1)) OVER (ORDER BY number) AS bytes_so_far
+    FROM stored JOIN {queue} m USING (msg_id)
+    WHERE number = 1 OR stored_so_far <= $4
+), fitting AS (
+    SELECT msg_id, number FROM measured WHERE number = 1 OR bytes_so_far <= $4
 ), claimed AS (
     UPDATE {queue} m
     SET vt = now() + $2 * interval '1 microsecond',
@@ -13,7 +20,7 @@ WITH {due} ready AS ({ready}), fitting AS (
         last_read_at = now(),
         headers = {headers_with_first_read}
     FROM fitting
-    WHERE m.msg_id = fitting.msg_id AND (fitting.number = 1 OR fitting.bytes_so_far <= $4)
+    WHERE m.msg_id = fitting.msg_id
     RETURNING fitting.number, {message}
 )
 SELECT number, msg_id, read_ct, enqueued_at, last_read_at, bytes, body, headers,

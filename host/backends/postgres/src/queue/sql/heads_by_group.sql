@@ -4,7 +4,7 @@
 WITH RECURSIVE heads AS (
     (SELECT headers->>'x-pgmq-group' AS message_group, msg_id, vt, headers
     FROM {queue}
-    WHERE headers->>'x-pgmq-group' > $1
+    WHERE headers->>'x-pgmq-group' {after} $1
     ORDER BY headers->>'x-pgmq-group', msg_id
     LIMIT 1)
     UNION ALL
