@@ -530,6 +530,7 @@ fn settings(scenario: &Scenario) -> Route {
         plugin: PluginConfig {
             name: "actor".into(),
             at: String::new(),
+            queue_prefix: dispatcher_core::queue::prefix::QueuePrefix::default(),
             code: Code::Missing,
             trials: dispatcher_config::Trials::default(),
             reuse: None,

@@ -15,6 +15,7 @@ pub mod iam;
 mod image;
 pub mod name;
 pub mod otel;
+mod prefix;
 pub mod prices;
 pub mod problem;
 mod queues;
@@ -36,6 +37,7 @@ use dispatcher_core::envelope::S3Pointers;
 use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
 use dispatcher_core::fleet::limit::Limit;
 use dispatcher_core::message::place::MessageKey;
+use dispatcher_core::queue::prefix::QueuePrefix;
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::lane::LaneLimits;
 pub use dispatcher_core::settlement::decide::{ShedAction, ShedPolicy, UnmatchedAction};
@@ -350,6 +352,8 @@ pub struct PluginConfig {
     pub name: String,
     /// The place in the configuration, for later problems: `dispatcher.toml:12`, `--plugin`.
     pub at: String,
+    /// The prefix of queue names, which the code neither sees nor writes.
+    pub queue_prefix: QueuePrefix,
     /// The code.
     pub code: Code,
     /// The settings that do not depend on others.
@@ -527,8 +531,8 @@ pub struct AdminPlace {
 /// Returns the admin address from flags and the file that they name. With problems, the result is
 /// as limited as that of [`settings`].
 pub fn admin_place(flags: &Flags) -> (AdminPlace, Vec<Problem>) {
-    let (file, problems) = load(flags);
-    let program = Layers(&[&flags.program, &file.program]);
+    let (written, problems) = load(flags);
+    let program = Layers(&[&flags.program, &written.file.program]);
     let (address, token_file) = (program.one("admin"), program.one("admin-token-file"));
     let place = AdminPlace {
         address: address.map(|given| given.text.clone()),
@@ -559,17 +563,25 @@ pub fn settings(flags: &Flags) -> (Settings, Vec<Problem>) {
 #[derive(Debug)]
 pub struct SettingsSource {
     flags: Flags,
-    file: file::File,
+    written: WrittenSettings,
     problems: Vec<Problem>,
+}
+
+/// The flags and the file, in which the queue names have the prefix.
+#[derive(Debug)]
+struct WrittenSettings {
+    flags: Flags,
+    file: file::File,
+    prefix: QueuePrefix,
 }
 
 impl SettingsSource {
     /// Reads the file that flags name.
     pub fn read(flags: &Flags) -> Self {
-        let (file, problems) = load(flags);
+        let (written, problems) = load(flags);
         Self {
             flags: flags.clone(),
-            file,
+            written,
             problems,
         }
     }
@@ -579,7 +591,7 @@ impl SettingsSource {
         self.settings(&FoundQueues::new())
     }
 
-    /// Returns the flags.
+    /// Returns the flags as they were given.
     pub fn flags(&self) -> &Flags {
         &self.flags
     }
@@ -590,8 +602,9 @@ impl SettingsSource {
         let mut check = check::Check {
             problems: self.problems.clone(),
             found: found.clone(),
+            prefix: self.written.prefix.clone(),
         };
-        let settings = check.settings(&self.flags, &self.file);
+        let settings = check.settings(&self.written.flags, &self.written.file);
         (settings, check.problems)
     }
 }
@@ -599,19 +612,20 @@ impl SettingsSource {
 /// Returns the places of queues from flags and the file that they name. With problems, the result
 /// is as limited as that of [`settings`].
 pub fn places(flags: &Flags) -> (Places, Vec<Problem>) {
-    let (file, problems) = load(flags);
+    let (written, problems) = load(flags);
     let mut check = check::Check {
         problems,
-        found: FoundQueues::new(),
+        ..check::Check::default()
     };
+    let WrittenSettings { flags, file, .. } = &written;
     let layers = [&flags.program, &file.program];
-    let mut places = check.places(Layers(&layers), &file);
+    let mut places = check.places(Layers(&layers), file);
     places.otlp = check.otlp(Layers(&layers), &flags.otel, None);
     (places, check.problems)
 }
 
-fn load(flags: &Flags) -> (file::File, Vec<Problem>) {
-    let (file, mut problems) = match &flags.file {
+fn load(flags: &Flags) -> (WrittenSettings, Vec<Problem>) {
+    let (mut file, mut problems) = match &flags.file {
         None => (file::File::default(), Vec::new()),
         Some(given) => match read_text(Path::new(&given.text), FileLimits::CONFIGURATION) {
             Ok(text) => file::read(Path::new(&given.text), &text),
@@ -628,7 +642,14 @@ fn load(flags: &Flags) -> (file::File, Vec<Problem>) {
         },
     };
     problems.extend(flags.problems.iter().cloned());
-    (file, problems)
+    let mut flags = flags.clone();
+    let prefix = prefix::apply(&mut flags, &mut file, &mut problems);
+    let written = WrittenSettings {
+        flags,
+        file,
+        prefix,
+    };
+    (written, problems)
 }
 
 #[cfg(test)]

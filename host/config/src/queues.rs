@@ -8,6 +8,8 @@ use crate::name::QueueName;
 use std::collections::HashSet;
 use std::num::NonZeroU32;
 
+/// The queue of a run that names none.
+pub(super) const DEFAULT_QUEUE: &str = "local:default";
 const MOST_WEIGHT: u32 = 1_000_000;
 
 /// The queues of a route.

@@ -75,6 +75,29 @@ impl Section {
         }
     }
 
+    /// Replaces the values of a key, and the names of a table's entries, whose values then have the
+    /// place of the new name.
+    pub fn replace(&mut self, key: &str, mut new: impl FnMut(WrittenValue) -> WrittenValue) {
+        for (written, mut values) in std::mem::take(&mut self.values) {
+            let entry = written.strip_prefix(key).map(|rest| rest.strip_prefix('.'));
+            let known = match (entry, values.first()) {
+                (Some(Some(name)), Some(first)) => {
+                    let renamed = new(WrittenValue::new(&first.at, name));
+                    for value in &mut values {
+                        value.at.clone_from(&renamed.at);
+                    }
+                    format!("{key}.{}", renamed.text)
+                }
+                _ if written == key => {
+                    values = values.into_iter().map(&mut new).collect();
+                    written
+                }
+                _ => written,
+            };
+            self.values.insert(known, values);
+        }
+    }
+
     /// Whether the key or, for a table, one of its keys was written.
     pub fn has(&self, key: &str) -> bool {
         self.values.contains_key(key) || self.entries(key).next().is_some()

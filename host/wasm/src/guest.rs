@@ -20,6 +20,7 @@ use crate::underway::{SharedAttempt, Underway};
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
+use dispatcher_core::queue::prefix::QueuePrefix;
 use dispatcher_core::telemetry::metrics::of_plugins::PluginMeter;
 use dispatcher_core::telemetry::trace::ActiveSpan;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub(super) struct GuestSettings {
     pub(super) max_open: usize,
     /// The maximum duration of an attempt, if it is known.
     pub(super) timeout: Option<Duration>,
+    /// The prefix of queue names, which the guest does not see.
+    pub(super) queue_prefix: QueuePrefix,
     pub(super) granted: PluginGrants,
     pub(super) refusals: Arc<Refusals>,
     pub(super) meter: PluginMeter,
@@ -405,7 +408,8 @@ fn give(context: &mut WasiCtxBuilder, settings: &GuestSettings, attempt: &Attemp
     let Some(message) = attempt.messages.first() else {
         return;
     };
-    let environment = Environment::of(message, attempt, &settings.granted.env.0);
+    let queue = settings.queue_prefix.bare(&message.queue);
+    let environment = Environment::of(message, queue, attempt, &settings.granted.env.0);
     if !environment.left_out.is_empty() {
         let list = environment.left_out.join(", ");
         let names = escape_control_characters(&list.chars().take(NAMES).collect::<String>());

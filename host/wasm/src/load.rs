@@ -79,14 +79,12 @@ impl Runtime {
         })?;
         let (way, pre, drops_coroutines) = self.resolve(bytes, &component, linker, &options)?;
         let is_shared = options.instance_concurrency > 1;
-        let idle = if is_shared {
-            None
-        } else {
-            self.idle(way, size, &options)
-        };
+        let unshared = (!is_shared).then_some(&options);
+        let idle = unshared.and_then(|options| self.idle(way, size, options));
         let refusals = Arc::new(Refusals::new(&options.name, options.refused));
         let granted = options.grants.give(&Recipient {
             name: &options.name,
+            queue_prefix: &options.queue_prefix,
             refusals: &refusals,
             control: &self.inner.control,
             connections: &self.inner.connections,
@@ -98,6 +96,7 @@ impl Runtime {
             attempts: options.instance_concurrency,
             max_open: self.inner.max_open,
             timeout: options.timeout,
+            queue_prefix: options.queue_prefix,
             granted,
             refusals,
             meter: options.meter,

@@ -12,6 +12,7 @@ use crate::shared::SharedInstances;
 use crate::tally::Tally;
 use crate::warm::Warm;
 use crate::world::ExportsPre;
+use dispatcher_core::queue::prefix::QueuePrefix;
 use dispatcher_core::telemetry::metrics::of_plugins::PluginMeter;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,8 @@ pub struct PluginOptions {
     /// them, so the runtime needs room for twice this number. 0 means one. Has no effect if
     /// instances are not shared.
     pub shared_instances: usize,
+    /// The prefix of queue names, which the plugin neither sees nor writes.
+    pub queue_prefix: QueuePrefix,
     /// The grants of the plugin.
     pub grants: Grants,
     /// Counts the refusals of the plugin.

@@ -6,6 +6,7 @@ mod bad_input;
 mod book;
 mod discovery;
 mod packaging;
+mod prefix;
 mod quickstart;
 mod readme;
 mod real_aws;

@@ -29,6 +29,7 @@ use super::value::{self, BareUnit};
 use super::{Places, PluginConfig, Retry, Route, Settings, StoreConfig};
 use crate::name::QueueName;
 use dispatcher_core::queue::VISIBILITY_CEILING;
+use dispatcher_core::queue::prefix::QueuePrefix;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -46,6 +47,8 @@ pub(super) struct Check {
     pub(super) problems: Vec<Problem>,
     /// The queues that patterns found.
     pub(super) found: FoundQueues,
+    /// The prefix that the queue names have already.
+    pub(super) prefix: QueuePrefix,
 }
 
 impl Check {
@@ -183,7 +186,7 @@ impl Check {
         let section = layers.last().copied().unwrap_or(&flags.route);
         let with_inherited = [layers, &[inherited]].concat();
         let layers = Layers(&with_inherited);
-        let implied = [WrittenValue::new("--queues", "local:default")];
+        let implied = [WrittenValue::new("--queues", queues::DEFAULT_QUEUE)];
         let queues = match layers.list("queues") {
             Some(list) => list,
             None if file.routes.len() > 1 => &[],

@@ -9,7 +9,8 @@ settings! {
 
     /// The queues of the account, as routes name them. `*` stands for any characters, as in team-*
     /// or arn:aws:sqs:*:111122223333:*; the longest pattern decides
-    "queues" => Setting::new("PATTERN").shape(Shape::List).default("those of routes with this account");
+    "queues" => Setting::new("PATTERN").shape(Shape::List).names_queues()
+        .default("those of routes with this account");
 
     /// The functions of the account, by name or ARN, with `*` for any characters
     "functions" => Setting::new("PATTERN").shape(Shape::List).default("none");

@@ -1,7 +1,7 @@
 //! Where messages are kept: the settings of all backends together, and those that each declares.
 
 use super::macros::settings;
-use super::{Flag, Group, PerQueue, Setting, SettingPart, Shape, Syntax, Table};
+use super::{Flag, Group, PerQueue, Reload, Setting, SettingPart, Shape, Syntax, Table};
 use crate::backends;
 use dispatcher_core::backend::{Backend, BackendSetting, SettingFlag, SettingForm};
 
@@ -12,6 +12,10 @@ settings! {
     /// The DynamoDB table for scheduled messages of SQS queues
     "schedule-table" => Setting::new("TABLE").default("one table per queue, with its name")
         .flag(Group::ScheduleTable);
+
+    /// The prefix of every queue that the configuration names: with prod-, `orders` is the queue
+    /// prod-orders, and redis:orders is redis:prod-orders. ARNs and URLs are complete
+    "prefix" => Setting::new("TEXT").default("none").applies(Reload::Live).flag(Group::File);
 
     /// The folder of the embedded queue
     "data" => Setting::new("FOLDER").default("this user's data folder").path().flag(Group::Data);
@@ -81,6 +85,7 @@ fn setting(backend: &dyn Backend, declared: &'static BackendSetting) -> Setting 
         },
         flag,
         is_path: matches!(declared.form, SettingForm::Path),
+        names_queues: per_queue.is_some(),
         ..Setting::new(declared.value)
     }
 }

@@ -66,6 +66,8 @@ pub struct Setting {
     pub is_path: bool,
     /// Whether a scalar in place of its table means this key: `reuse = 5` is `reuse.count`.
     pub is_shorthand: bool,
+    /// Whether its values, or the names of its table's entries, are queue names or patterns of them.
+    pub names_queues: bool,
 }
 
 /// A flag, and a variable of the same name.
@@ -237,6 +239,7 @@ impl Setting {
             applies: None,
             is_path: false,
             is_shorthand: false,
+            names_queues: false,
         }
     }
 
@@ -307,6 +310,13 @@ impl Setting {
     const fn shorthand(self) -> Self {
         Self {
             is_shorthand: true,
+            ..self
+        }
+    }
+
+    const fn names_queues(self) -> Self {
+        Self {
+            names_queues: true,
             ..self
         }
     }

@@ -126,7 +126,7 @@ settings! {
     /// A queue that the plugin may send to, with a delay of any length: a name, an SQS URL or ARN,
     /// or local:NAME, as the plugin writes it; may be repeated, and DISPATCHER_ALLOW_SEND has one
     /// per line
-    "allow-send" => allowed("QUEUE"),
+    "allow-send" => allowed("QUEUE").names_queues(),
         allow_send: Vec<QueueName> = |given| given.each(queue);
 
     /// An address to which the plugin may open TCP connections, as in 192.0.2.7:7000; may be

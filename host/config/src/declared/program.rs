@@ -142,7 +142,8 @@ settings! {
         .default("all with a token of the proxy").flag(Group::AdminAccess);
 
     /// Queues that messages may be sent to by the admin API, besides the queues of the routes
-    "admin-send-queues" => Setting::new("QUEUE").shape(Shape::List).flag(Group::AdminAccess);
+    "admin-send-queues" => Setting::new("QUEUE").shape(Shape::List).names_queues()
+        .flag(Group::AdminAccess);
 
     /// Whether the admin address shows the bodies and attributes of messages, without what the
     /// recording rules of their plugin redact

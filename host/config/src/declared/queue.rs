@@ -45,7 +45,7 @@ settings! {
         };
 
     /// The queue that a message goes to after `redrive.max-receives` receives, by its bare name
-    "redrive.dead-letter" => Setting::new("NAME"),
+    "redrive.dead-letter" => Setting::new("NAME").names_queues(),
         dead_letter: Option<String> = |given| given.one(|given| value::text(given, "the name of a queue"));
 
     /// How often a message may be received before it goes to `redrive.dead-letter`, 1 to 1000

@@ -45,7 +45,7 @@ settings! {
     "plugin" => Setting::new("NAME").default("the only plugin of the file");
 
     /// Queues, the most urgent first; or each with a weight, as in payments:3,default:1
-    "queues" => Setting::new("LIST").shape(Shape::List).default("local:default")
+    "queues" => Setting::new("LIST").shape(Shape::List).names_queues().default("local:default")
         .flag(Group::Queues).syntax(Syntax::Text);
 
     /// The most queues that a pattern in `queues` serves, as in prod-*
@@ -63,7 +63,7 @@ settings! {
 
     /// Queues that patterns in `queues` leave out, by name or pattern, as in prod-*-dead; may be
     /// repeated
-    "queue-except" => Setting::new("PATTERN").shape(Shape::List).default("none")
+    "queue-except" => Setting::new("PATTERN").shape(Shape::List).names_queues().default("none")
         .applies(Reload::Live).flag(Group::Queues),
         queue_except: Vec<NamePattern> = |given| given.each(name_pattern);
 
@@ -87,7 +87,7 @@ settings! {
         visibility: Option<Duration> = |given| given.one(|given| seconds(given, VISIBILITY_CEILING));
 
     /// The dead-letter queue, on the same backend
-    "dead-letter" => Setting::new("QUEUE").flag(Group::Queues);
+    "dead-letter" => Setting::new("QUEUE").names_queues().flag(Group::Queues);
 
     /// Dead-letter a message after this many attempts
     "retry.attempts" => Setting::new("N")
@@ -215,11 +215,11 @@ settings! {
         };
 
     /// Maximum concurrent attempts of single queues; the flag is --concurrency QUEUE=N
-    "queue-concurrency" => Setting::new("N").shape(Shape::Map).applies(Reload::Live);
+    "queue-concurrency" => Setting::new("N").shape(Shape::Map).names_queues().applies(Reload::Live);
 
     /// Maximum messages of a queue that this process starts per second, minute or hour, as in
     /// payments=100/s; may be repeated or combined with commas
-    "rate" => Setting::new("QUEUE=N/s").shape(Shape::Map).applies(Reload::Live)
+    "rate" => Setting::new("QUEUE=N/s").shape(Shape::Map).names_queues().applies(Reload::Live)
         .flag(Group::Limits).syntax(Syntax::PerQueue(PerQueue {
             map: "rate",
             noun: "rate",

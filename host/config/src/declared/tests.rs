@@ -51,6 +51,25 @@ fn map_of_queues_is_a_setting() {
 }
 
 #[test]
+fn names_of_queues_get_the_prefix() {
+    // Patterns of other things.
+    const OTHERS: [&str; 3] = ["allow-lambda", "filter", "functions"];
+    let forms = all().filter_map(|setting| match setting.flag?.syntax {
+        Syntax::PerQueue(form) => Some((setting.part, form.map)),
+        _ => None,
+    });
+    let maps: Vec<_> = forms.collect();
+    for setting in all().filter(|setting| !setting.names_queues) {
+        let key = setting.key;
+        let is_name = ["QUEUE", "PATTERN", "LIST"]
+            .iter()
+            .any(|word| setting.value.starts_with(word));
+        assert!(!is_name || OTHERS.contains(&key), "{key}");
+        assert!(!maps.contains(&(setting.part, key)), "{key}");
+    }
+}
+
+#[test]
 fn table_has_at_most_one_shorthand() {
     for setting in all().filter(|setting| setting.is_shorthand) {
         let table = setting.key.split_once('.').expect("a key of a table").0;

@@ -41,6 +41,20 @@ pub(super) struct File {
     pub unread: bool,
 }
 
+impl File {
+    /// Returns all sections that hold the settings of a part.
+    pub(super) fn sections(&mut self, part: SettingPart) -> Vec<&mut Section> {
+        match part {
+            SettingPart::Program => vec![&mut self.program],
+            SettingPart::Plugin => self.plugins.values_mut().collect(),
+            SettingPart::Queue => self.queues.values_mut().collect(),
+            SettingPart::Limit => self.limits.values_mut().collect(),
+            SettingPart::Account => self.accounts.values_mut().collect(),
+            SettingPart::Route => self.routes.iter_mut().collect(),
+        }
+    }
+}
+
 /// Parses a file's text. Returns the valid part together with the problems, in the file's order, so
 /// that `check` can find the rest of the problems. Relative paths become relative to the folder of
 /// `path`, which is also the file's name in problems.
@@ -61,15 +75,7 @@ pub(super) fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
     let mut problems = reader.problems;
     let folder = path.parent().unwrap_or(Path::new(""));
     for setting in declared::all().filter(|setting| setting.is_path) {
-        let sections: Vec<_> = match setting.part {
-            SettingPart::Program => vec![&mut file.program],
-            SettingPart::Plugin => file.plugins.values_mut().collect(),
-            SettingPart::Queue => file.queues.values_mut().collect(),
-            SettingPart::Limit => file.limits.values_mut().collect(),
-            SettingPart::Account => file.accounts.values_mut().collect(),
-            SettingPart::Route => file.routes.iter_mut().collect(),
-        };
-        for section in sections {
+        for section in file.sections(setting.part) {
             section.root_at(setting.key, folder);
         }
     }

@@ -102,7 +102,10 @@ fn key_of_another_section_names_that_section() {
         ("[[route]]\nmax-memory = 1", "it is a key of [plugin.NAME]"),
         ("[dispatcher]\nprefetch = 1", "it is a key of [[route]]"),
         ("poll-for = 1", "it is a key of [[route]]"),
-        ("[[route]]\nprefix = 'a'", "it is a key of [backend.redis]"),
+        (
+            "[[route]]\nprefix = 'a'",
+            "it is a key of [backend.redis] or [dispatcher]",
+        ),
     ] {
         let found = problems(text);
         assert!(

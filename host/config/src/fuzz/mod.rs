@@ -6,7 +6,7 @@ use super::flags::Flags;
 use super::problem::Problem;
 use super::section::WrittenValue;
 use super::value::{self, BareUnit};
-use super::{Settings, check, file, function, queues};
+use super::{Settings, check, file, function, prefix, queues};
 use crate::backends;
 use crate::name::QueueName;
 use std::path::Path;
@@ -51,13 +51,16 @@ pub fn settings(bytes: &[u8]) {
 }
 
 fn read(flags: &Flags, text: &str, found: &FoundQueues) -> (Settings, Vec<Problem>) {
-    let (file, mut problems) = file::read(Path::new("dispatcher.toml"), text);
+    let (mut file, mut problems) = file::read(Path::new("dispatcher.toml"), text);
     problems.extend(flags.problems.iter().cloned());
+    let mut flags = flags.clone();
+    let prefix = prefix::apply(&mut flags, &mut file, &mut problems);
     let mut check = check::Check {
         problems,
         found: found.clone(),
+        prefix,
     };
-    let settings = check.settings(flags, &file);
+    let settings = check.settings(&flags, &file);
     (settings, check.problems)
 }
 

@@ -433,6 +433,7 @@ fn compare_plugin(was: &PluginConfig, now: &PluginConfig) -> Vec<(&'static str, 
     let PluginConfig {
         name: _,
         at: _,
+        queue_prefix: _,
         code,
         settings,
         reuse,

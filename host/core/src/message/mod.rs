@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct Message {
     /// The backend's id; it stays the same on every redelivery.
     pub id: String,
-    /// The queue as the configuration writes it, without its weight: `local:default`.
+    /// The full name of the queue, with its prefix and without its weight: `local:prod-default`.
     pub queue: String,
     /// The payload, unaltered.
     pub body: String,

@@ -2,6 +2,7 @@
 //! backend; each backend is a crate in `host/backends` and the only place that names its library.
 
 pub mod origin;
+pub mod prefix;
 pub mod sharing;
 
 use crate::clock;

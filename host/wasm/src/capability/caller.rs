@@ -11,6 +11,7 @@ use crate::limits::HostBudget;
 use crate::problem::Problem;
 use dispatcher_core::clock::BootInstant;
 use dispatcher_core::handler::Attempt;
+use dispatcher_core::queue::prefix::QueuePrefix;
 use dispatcher_core::telemetry::trace::{self, ActiveSpan};
 use std::any::Any;
 use std::fmt::Debug;
@@ -57,6 +58,8 @@ pub(crate) trait Grant: Default {
 pub(crate) struct Recipient<'a> {
     /// The name in logs.
     pub(crate) name: &'a str,
+    /// The prefix of queue names, which it does not write.
+    pub(crate) queue_prefix: &'a QueuePrefix,
     pub(crate) refusals: &'a Arc<Refusals>,
     /// The runtime on which calls that are not WASI's own are made.
     pub(crate) control: &'a Handle,

@@ -90,6 +90,7 @@ impl Check {
         PluginConfig {
             name: name.to_owned(),
             at,
+            queue_prefix: self.prefix.clone(),
             reuse: layers.has("reuse").then(|| self.reuse(layers, max_memory)),
             settings,
             trials: self.trials(layers, &code),

@@ -38,6 +38,7 @@ pub fn options(
             patience: timeout,
         },
         instance_concurrency: plugin.instance_concurrency(),
+        queue_prefix: plugin.queue_prefix.clone(),
         grants: grants(plugin, timeout),
         meter: PluginMeter::new(counters.of_plugins.clone(), &plugin.name),
         refused: Count::by(move |_| counters.refused.one()),

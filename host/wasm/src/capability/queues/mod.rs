@@ -34,7 +34,8 @@ impl Grant for Option<QueuesGrant> {
 
     fn give(self, plugin: &Recipient<'_>) -> Self::SharedGrant {
         let refusals = Arc::clone(plugin.refusals);
-        self.map(|queues| Arc::new(GrantedQueues::new(queues, refusals, plugin.control.clone())))
+        let (prefix, control) = (plugin.queue_prefix.clone(), plugin.control.clone());
+        self.map(|queues| Arc::new(GrantedQueues::new(queues, prefix, refusals, control)))
     }
 
     fn for_shadow(self) -> Self {

@@ -4,6 +4,7 @@
 use crate::capability::caller::{Grant, GrantedTo};
 use crate::capability::refusals::{Denial, Refusals};
 use dispatcher_core::message::{Attribute, OutgoingMessage};
+use dispatcher_core::queue::prefix::QueuePrefix;
 use dispatcher_core::tasks;
 use dispatcher_core::telemetry::trace::{self, CallAnswer, CallStart, SpanKind, Tracer};
 use std::fmt;
@@ -36,7 +37,7 @@ pub trait Deliver: Send + Sync + 'static {
 pub struct QueuesGrant {
     /// Sends the messages.
     pub deliver: Arc<dyn Deliver>,
-    /// The names of the queues, as plugins must write them.
+    /// The full names of the queues. Plugins write them without the prefix.
     pub allowed: Vec<String>,
 }
 
@@ -58,22 +59,31 @@ pub(crate) enum SendDenial {
 #[derive(Debug)]
 pub(crate) struct GrantedQueues {
     queues: QueuesGrant,
+    prefix: QueuePrefix,
     refusals: Arc<Refusals>,
     control: Handle,
 }
 
 impl GrantedQueues {
     /// Creates the grant. Messages are sent on `control`, regardless of who polls the guest.
-    pub(crate) fn new(queues: QueuesGrant, refusals: Arc<Refusals>, control: Handle) -> Self {
+    pub(crate) fn new(
+        queues: QueuesGrant,
+        prefix: QueuePrefix,
+        refusals: Arc<Refusals>,
+        control: Handle,
+    ) -> Self {
         Self {
             queues,
+            prefix,
             refusals,
             control,
         }
     }
 
-    fn allows(&self, queue: &str) -> bool {
-        self.queues.allowed.iter().any(|allowed| allowed == queue)
+    /// Returns the full name of a queue that the guest names, if it is granted.
+    fn full_name(&self, queue: &str) -> Option<String> {
+        let full = self.prefix.full(queue);
+        self.queues.allowed.contains(&full).then_some(full)
     }
 
     /// Sends a message, if the queue is granted.
@@ -82,7 +92,7 @@ impl GrantedQueues {
         queue: String,
         message: OutgoingMessage,
     ) -> Result<String, SendDenial> {
-        if !self.allows(&queue) {
+        let Some(full) = self.full_name(&queue) else {
             // The guest chose the name, which may have any length. Only the truncated name is
             // logged and kept.
             let queue = self.refusals.refuse(&REFUSED, &queue);
@@ -91,10 +101,10 @@ impl GrantedQueues {
                 REFUSED.capability.flag_for(&queue)
             );
             return Err(SendDenial::Forbidden(why));
-        }
+        };
         let deliver = Arc::clone(&self.queues.deliver);
         let sending = tasks::spawn_on(&self.control, async move {
-            deliver.deliver(&queue, message).await
+            deliver.deliver(&full, message).await
         });
         sending.finished().await.map_err(SendDenial::Failed)
     }
@@ -112,14 +122,14 @@ pub(super) fn sending<C: QueueCaller>(
     mut message: OutgoingMessage,
 ) -> impl Future<Output = Result<String, SendDenial>> + Send + use<C> {
     let granted = caller.granted().clone();
-    let held = caller.hold(bytes(&message).saturating_add(queue.len()));
+    let held = caller.hold(bytes(&message).saturating_add(2 * queue.len()));
     // A queue that is not granted may have any name, so it gets no span.
-    let is_sent = held.is_ok()
-        && granted
-            .as_ref()
-            .is_some_and(|granted| granted.allows(&queue));
-    let attempt = is_sent.then(trace::active).flatten();
-    let call = attempt.and_then(|attempt| attempt.begin_call(|tracer| start(tracer, &queue)));
+    let sent_to = match &granted {
+        Some(granted) if held.is_ok() => granted.full_name(&queue),
+        _ => None,
+    };
+    let traced = sent_to.zip(trace::active());
+    let call = traced.and_then(|(full, attempt)| attempt.begin_call(|tracer| start(tracer, &full)));
     if let Some(call) = &call {
         message.trace(call.context());
     }
@@ -215,13 +225,14 @@ mod tests {
         let count = counted.clone();
         let queues = QueuesGrant {
             deliver: Arc::new(NamingSender),
-            allowed: vec!["local:invoices".into()],
+            allowed: vec!["local:prod-invoices".into(), "arn:aws:sqs:a:1:b".into()],
         };
         let count = Count::by(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
         });
         let refusals = Arc::new(Refusals::new("tested", count));
-        let granted = GrantedQueues::new(queues, refusals, Handle::current());
+        let prefix = QueuePrefix::new("prod-");
+        let granted = GrantedQueues::new(queues, prefix, refusals, Handle::current());
         let send = async |queue: &str| {
             let message = OutgoingMessage {
                 body: "x".into(),
@@ -232,8 +243,13 @@ mod tests {
             };
             granted.send(queue.to_owned(), message).await
         };
-        assert!(matches!(send("local:invoices").await, Ok(queue) if queue == "local:invoices"));
-        for other in ["local:invoices.dead", "invoices", "local:*", ""] {
+        for (named, full) in [
+            ("local:invoices", "local:prod-invoices"),
+            ("arn:aws:sqs:a:1:b", "arn:aws:sqs:a:1:b"),
+        ] {
+            assert!(matches!(send(named).await, Ok(queue) if queue == full));
+        }
+        for other in ["local:prod-invoices", "invoices", "local:*", ""] {
             let Err(SendDenial::Forbidden(why)) = send(other).await else {
                 panic!("{other} is not granted");
             };

@@ -20,9 +20,14 @@ pub(crate) struct Environment<'a> {
 }
 
 impl<'a> Environment<'a> {
-    /// Creates the environment. The plugin's variables, `own`, override the message's of the same
-    /// name.
-    pub(crate) fn of(message: &'a Message, attempt: &Attempt, own: &[(String, String)]) -> Self {
+    /// Creates the environment, given the queue as the configuration names it. The plugin's
+    /// variables, `own`, override the message's of the same name.
+    pub(crate) fn of(
+        message: &'a Message,
+        queue: String,
+        attempt: &Attempt,
+        own: &[(String, String)],
+    ) -> Self {
         let taken = own.iter().map(|(name, text)| bytes(name, text)).sum();
         let mut environment = Self {
             variables: own.to_vec(),
@@ -34,7 +39,7 @@ impl<'a> Environment<'a> {
         let sent_at = message.sent_at.map(|date| date.0.to_string());
         let texts = [
             ("DISPATCHER_MESSAGE_ID", Some(message.id.clone())),
-            ("DISPATCHER_QUEUE", Some(message.queue.clone())),
+            ("DISPATCHER_QUEUE", Some(queue)),
             ("DISPATCHER_RECEIVE_COUNT", Some(count)),
             ("DISPATCHER_DEADLINE_MS", Some(deadline)),
             ("DISPATCHER_SENT_AT_MS", sent_at),
@@ -123,7 +128,7 @@ mod tests {
             message.attributes = attributes.map(|(name, text)| Attribute::text(name, text)).collect();
             let mut own = own;
             own.dedup_by(|one, other| one.0 == other.0);
-            let environment = Environment::of(&message, &attempt(), &own);
+            let environment = Environment::of(&message, message.queue.clone(), &attempt(), &own);
             let all = &environment.variables;
             prop_assert!(all.starts_with(&own));
             let names: std::collections::HashSet<_> = all.iter().map(|(name, _)| name).collect();
@@ -143,10 +148,10 @@ mod tests {
     fn omitted_variables_are_reported() {
         let message = samples::message("m");
         let own = [("FULL".to_owned(), "x".repeat(ROOM - 100))];
-        let environment = Environment::of(&message, &attempt(), &own);
+        let environment = Environment::of(&message, message.queue.clone(), &attempt(), &own);
         let count = environment.variables.len() - own.len() + environment.left_out.len();
         assert!(environment.left_out.contains(&"DISPATCHER_DEADLINE_MS"));
-        let nothing = Environment::of(&message, &attempt(), &[]);
+        let nothing = Environment::of(&message, message.queue.clone(), &attempt(), &[]);
         assert_eq!(count, nothing.variables.len());
         assert_eq!(nothing.left_out, [""; 0]);
     }
@@ -155,7 +160,7 @@ mod tests {
     fn variables_of_the_plugin_override_those_of_the_message() {
         let message = samples::message("m");
         let own = [("DISPATCHER_QUEUE".to_owned(), "mine".to_owned())];
-        let environment = Environment::of(&message, &attempt(), &own);
+        let environment = Environment::of(&message, message.queue.clone(), &attempt(), &own);
         let queues = environment
             .variables
             .iter()

@@ -93,7 +93,8 @@ impl Exports {
         store: &mut Store<Guest>,
         attempt: &Attempt,
     ) -> wasmtime::Result<Vec<Verdict>> {
-        let mut messages = Delivery::all(attempt).map(message);
+        let settings = store.data().settings();
+        let mut messages = Delivery::all(attempt, &settings.queue_prefix).map(message);
         match self {
             Self::Single(handle) => {
                 let Some(message) = messages.next() else {
@@ -116,7 +117,8 @@ impl Exports {
         accessor: &'a Accessor<Guest>,
         attempt: &'a Attempt,
     ) -> wasmtime::Result<StartedCall<'a>> {
-        let mut messages = Delivery::all(attempt).map(message);
+        let settings = store.as_context().data().settings();
+        let mut messages = Delivery::all(attempt, &settings.queue_prefix).map(message);
         match self {
             Self::Single(handle) => {
                 let message = messages

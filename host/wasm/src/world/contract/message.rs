@@ -36,7 +36,7 @@ pub(super) fn message(of: Delivery<'_>) -> types::Message {
         .map(|(name, value): (&str, &str)| (name.to_owned(), value.to_owned()));
     types::Message {
         id: message.id,
-        queue: message.queue,
+        queue: of.prefix.bare(&message.queue),
         body: types::Body::Text(message.body),
         source: message.source,
         receipt: message.receipt.0,

@@ -9,6 +9,7 @@ use crate::capability::description::{CONTRACT, Interface};
 use dispatcher_core::files;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{FailureReason, Message, Verdict};
+use dispatcher_core::queue::prefix::QueuePrefix;
 pub(crate) use exports::{Exports, ExportsPre};
 pub(crate) use services::link;
 use std::collections::{HashMap, HashSet};
@@ -49,15 +50,17 @@ struct Delivery<'a> {
     message: &'a Message,
     attempt: &'a Attempt,
     at: usize,
+    prefix: &'a QueuePrefix,
 }
 
 impl<'a> Delivery<'a> {
-    fn all(attempt: &'a Attempt) -> impl Iterator<Item = Self> {
+    fn all(attempt: &'a Attempt, prefix: &'a QueuePrefix) -> impl Iterator<Item = Self> {
         let messages = attempt.messages.iter().enumerate();
         messages.map(move |(at, message)| Self {
             message,
             attempt,
             at,
+            prefix,
         })
     }
 

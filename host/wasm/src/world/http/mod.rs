@@ -87,7 +87,8 @@ impl Handler {
         message: &Message,
         attempt: &Attempt,
     ) -> wasmtime::Result<Verdict> {
-        let request = request::of(message, attempt);
+        let queue = store.data().settings().queue_prefix.bare(&message.queue);
+        let request = request::of(message, &queue, attempt);
         let heard = match self {
             Self::Blocking(handler) => call_handler(handler, store, request).await?,
             Self::Async(handler) => call_async_handler(handler, store, request).await?,

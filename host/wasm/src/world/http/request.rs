@@ -13,16 +13,17 @@ const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const URI: &str = "http://localhost/";
 
 /// Creates a POST request with the body, and with the other values of the message in its headers.
-pub(super) fn of(message: &Message, attempt: &Attempt) -> Request<Full<Bytes>> {
+/// `queue` is its queue as the configuration names it.
+pub(super) fn of(message: &Message, queue: &str, attempt: &Attempt) -> Request<Full<Bytes>> {
     let body = Bytes::from(message.body.clone());
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = Uri::from_static(URI);
-    *request.headers_mut() = headers(message, attempt);
+    *request.headers_mut() = headers(message, queue, attempt);
     request
 }
 
-fn headers(message: &Message, attempt: &Attempt) -> HeaderMap {
+fn headers(message: &Message, queue: &str, attempt: &Attempt) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_LENGTH, message.body.len().into());
     headers.insert(CONTENT_TYPE, content_type(message));
@@ -32,9 +33,9 @@ fn headers(message: &Message, attempt: &Attempt) -> HeaderMap {
         headers.insert("dispatcher-sent-at-ms", date.0.into());
     }
     let texts = [
-        ("dispatcher-message-id", Some(&message.id)),
-        ("dispatcher-queue", Some(&message.queue)),
-        ("dispatcher-group", message.group.as_ref()),
+        ("dispatcher-message-id", Some(&*message.id)),
+        ("dispatcher-queue", Some(queue)),
+        ("dispatcher-group", message.group.as_deref()),
     ];
     for (name, text) in texts {
         let value = text.and_then(|text| HeaderValue::from_bytes(text.as_bytes()).ok());
