@@ -4,6 +4,7 @@ mod accounts;
 mod classic_mode;
 mod discovery;
 mod order;
+mod relay;
 
 use super::*;
 use proptest::prelude::*;
