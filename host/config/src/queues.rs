@@ -108,7 +108,7 @@ fn read_weight(given: &WrittenValue, name: &str, weight: &str) -> Result<NonZero
 pub(super) fn target(given: &WrittenValue, queues: &[WeightedQueue]) -> Result<QueueName, Problem> {
     let parsed = given.text.trim().parse::<QueueName>();
     let name = parsed.map_err(|found| Problem::new(&given.at, found, ""))?;
-    if name.dead_letters_of().is_some() || QueuePattern::is_pattern(&name.name) {
+    if name.dead_letters_of().is_some() {
         let found = format!("nothing is sent to `{name}`");
         return Err(Problem::new(&given.at, found, "the name of one queue"));
     }
