@@ -114,8 +114,9 @@ fn common_accounts<'a>(
     route: &Route,
 ) -> impl Iterator<Item = &'a AwsAccount> + use<'a> {
     let of_all = route.dead_letter.iter().chain(route.plugin.code.target());
-    let of_queues = of_all.filter_map(|name| name.account_in(&settings.stores.accounts));
-    let of_queues: Vec<_> = of_queues.collect();
+    let of_queues: Vec<_> = of_all
+        .filter_map(|name| name.account_in(&settings.stores.accounts))
+        .collect();
     let function = route.plugin.code.function();
     let of_function =
         function.and_then(|function| settings.account_of_function(&route.plugin, function));

@@ -18,7 +18,11 @@ impl Check {
         flags: &Flags,
         queues: &[WeightedQueue],
     ) -> PluginConfig {
-        let of_file = section.one("plugin").filter(|_| section.has("send-to"));
+        let of_file = if section.has("send-to") {
+            section.one("plugin")
+        } else {
+            None
+        };
         for of_plugin in flags.plugin.all().chain(of_file) {
             let found = format!(
                 "a setting of a plugin, and the route sends its messages to `{}` ({})",

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 const CALL: Duration = Duration::from_secs(20);
 
 /// A result of sending one message.
-type Answer = Result<String, ItemError>;
+type SendAnswer = Result<String, ItemError>;
 
 /// A relay to one queue.
 pub struct Relay {
@@ -40,7 +40,7 @@ impl Relay {
     }
 
     /// Sends messages in one call.
-    async fn send(&self, mut items: Vec<OutgoingMessage>) -> Vec<Answer> {
+    async fn send(&self, mut items: Vec<OutgoingMessage>) -> Vec<SendAnswer> {
         let name = &self.queue.identity().name;
         let attempt = trace::active();
         let call = attempt
@@ -61,7 +61,7 @@ impl Relay {
         answers
     }
 
-    fn verdict(&self, answer: Answer) -> Verdict {
+    fn verdict(&self, answer: SendAnswer) -> Verdict {
         let name = &self.queue.identity().name;
         match answer {
             Ok(_) => Verdict::Done,
@@ -87,7 +87,11 @@ impl Relay {
         let (mut unsent, mut groups) = (HashSet::new(), HashSet::new());
         let mut next = Vec::new();
         for (at, message) in attempt.messages.iter().enumerate() {
-            let group = message.group.as_deref().filter(|_| keeps_order);
+            let group = if keeps_order {
+                message.group.as_deref()
+            } else {
+                None
+            };
             if verdicts[at].is_none() {
                 let why = match () {
                     () if attempt.cancelled[at].is_cancelled() => Some("its lease is lost"),
@@ -166,7 +170,7 @@ fn start(tracer: &Tracer, queue: &str, messages: usize) -> CallStart {
 }
 
 /// Returns the end of the span of a call.
-fn answered(answers: &[Answer]) -> CallAnswer {
+fn answered(answers: &[SendAnswer]) -> CallAnswer {
     let failures = answers.iter().filter_map(|answer| answer.as_ref().err());
     let failed = failures.clone().count();
     let attributes = first_failure(answers).map(|kind| {

@@ -29,7 +29,7 @@ impl Queue for Target {
         }
     }
 
-    async fn send(&self, items: &[OutgoingMessage]) -> Vec<Answer> {
+    async fn send(&self, items: &[OutgoingMessage]) -> Vec<SendAnswer> {
         self.calls.lock().push(items.to_vec());
         let answers = items.iter().map(|item| match &*item.body {
             body if body.starts_with("bad") => Err(ItemError::Refused("too large".into())),
