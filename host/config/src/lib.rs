@@ -382,6 +382,11 @@ impl PluginConfig {
         self.settings.allow_spans.is_some() && self.instance_concurrency() > 1
     }
 
+    /// Iterates over the queues that messages are sent to on behalf of the route.
+    pub fn sends(&self) -> impl Iterator<Item = &QueueName> {
+        self.settings.allow_send.iter().chain(self.code.target())
+    }
+
     fn forwards(&self) -> bool {
         self.code.forwards()
     }
@@ -455,6 +460,8 @@ pub enum Code {
     Forward(Forward),
     /// The built-in component that forwards messages to an HTTP service.
     Http(HttpForward),
+    /// No component: messages are sent to this queue.
+    Relay(QueueName),
 }
 
 impl Code {
@@ -462,7 +469,7 @@ impl Code {
     pub fn source(&self) -> Option<&Source> {
         match self {
             Self::Component(source) => Some(source),
-            Self::Missing | Self::Forward(_) | Self::Http(_) => None,
+            Self::Missing | Self::Forward(_) | Self::Http(_) | Self::Relay(_) => None,
         }
     }
 
@@ -470,13 +477,21 @@ impl Code {
     pub fn function(&self) -> Option<&str> {
         match self {
             Self::Forward(forward) => Some(&forward.function),
-            Self::Component(_) | Self::Http(_) | Self::Missing => None,
+            Self::Component(_) | Self::Http(_) | Self::Relay(_) | Self::Missing => None,
         }
     }
 
-    /// Whether it is a built-in component that forwards messages.
+    /// Returns the queue that it sends every message to.
+    pub fn target(&self) -> Option<&QueueName> {
+        match self {
+            Self::Relay(target) => Some(target),
+            Self::Component(_) | Self::Forward(_) | Self::Http(_) | Self::Missing => None,
+        }
+    }
+
+    /// Whether it is built in and passes messages on.
     pub fn forwards(&self) -> bool {
-        matches!(self, Self::Forward(_) | Self::Http(_))
+        matches!(self, Self::Forward(_) | Self::Http(_) | Self::Relay(_))
     }
 }
 
@@ -487,6 +502,7 @@ impl std::fmt::Display for Code {
             Self::Component(source) => source.fmt(out),
             Self::Forward(forward) => write!(out, "Lambda function {}", forward.function),
             Self::Http(forward) => write!(out, "HTTP service {}", forward.url),
+            Self::Relay(target) => write!(out, "queue {target}"),
         }
     }
 }

@@ -106,6 +106,34 @@ fn read_weight(given: &WrittenValue, name: &str, weight: &str) -> Result<NonZero
         })
 }
 
+/// Parses the queue that the messages of these queues are sent to.
+pub(super) fn target(given: &WrittenValue, queues: &[WeightedQueue]) -> Result<QueueName, Problem> {
+    let parsed = given.text.trim().parse::<QueueName>();
+    let name = parsed.map_err(|found| Problem::new(&given.at, found, ""))?;
+    if name.dead_letters_of().is_some() {
+        let found = format!("nothing is sent to `{name}`");
+        return Err(Problem::new(&given.at, found, "the name of one queue"));
+    }
+    let wanted = "a queue that the route does not read: its messages would never leave it";
+    unread(given, name, queues, wanted)
+}
+
+/// Returns the queue `name` unless it is one of these.
+fn unread(
+    given: &WrittenValue,
+    name: QueueName,
+    queues: &[WeightedQueue],
+    wanted: &str,
+) -> Result<QueueName, Problem> {
+    match queues.iter().find(|queue| queue.name == name) {
+        None => Ok(name),
+        Some(queue) => {
+            let found = format!("`{name}` is one of the route's queues too");
+            Err(Problem::new(&given.at, found, wanted).of_queue(queue))
+        }
+    }
+}
+
 /// Parses the dead-letter queue of these queues.
 pub(super) fn dead_letter(
     given: &WrittenValue,
@@ -121,11 +149,8 @@ pub(super) fn dead_letter(
         let wanted = format!("another queue, or none: dead letters then stay in `{queue}`");
         return Err(Problem::new(&given.at, found, wanted));
     }
-    if queues.iter().any(|queue| queue.name == name) {
-        let found = format!("`{name}` is one of the route's queues too");
-        let wanted = "a dead-letter queue that the route does not read";
-        return Err(Problem::new(&given.at, found, wanted));
-    }
+    let wanted = "a dead-letter queue that the route does not read";
+    let name = unread(given, name, queues, wanted)?;
     match queues
         .iter()
         .find(|queue| queue.name.backend != name.backend)

@@ -5,4 +5,5 @@ mod filter;
 mod first_id;
 mod idempotency;
 pub(crate) mod leases;
+mod relay;
 mod verdicts;

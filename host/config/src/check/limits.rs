@@ -13,7 +13,9 @@ impl Check {
     /// Refuses a batch window if each attempt has only one message.
     pub(super) fn batches(&mut self, layers: Layers<'_>, settings: &RouteSettings) {
         let size = layers.one("batch-size");
-        let alone = size.is_none_or(|given| given.text.trim().parse() == Ok(1));
+        let alone = size.map_or(settings.batch_size == 1, |given| {
+            given.text.trim().parse() == Ok(1)
+        });
         if let (Some(given), true) = (layers.one("batch-window"), alone)
             && !settings.batch_window.is_zero()
         {

@@ -38,6 +38,8 @@ use std::time::Duration;
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(900);
 const ATTEMPTS: Option<NonZeroU32> = NonZeroU32::new(10);
+/// The most messages that an attempt sends to another queue. A queue may take fewer at once.
+const RELAYED: usize = 100;
 const ANY_TIME: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::MAX;
 const WITHIN_LEASE: std::ops::RangeInclusive<Duration> = Duration::ZERO..=VISIBILITY_CEILING;
 
@@ -210,9 +212,15 @@ impl Check {
                 .iter()
                 .any(|queue| queue.name.backend.has_dead_letters(&queue.name.name));
         self.queue_patterns(layers, &patterns);
-        let plugin = self.plugin_for(section, flags, file, plugins);
+        let plugin = match layers.one("send-to") {
+            Some(given) => self.relay(given, section, flags, &queues),
+            None => self.plugin_for(section, flags, file, plugins),
+        };
         let name = self.read(layers.one("name"), |given| value::text(given, "a name"));
-        let settings = RouteSettings::read(layers, &mut self.problems);
+        let mut settings = RouteSettings::read(layers, &mut self.problems);
+        if plugin.code.target().is_some() && !layers.has("batch-size") {
+            settings.batch_size = RELAYED;
+        }
         self.batches(layers, &settings);
         self.ordering(layers, &settings, &queues, stores);
         self.shedding(layers);

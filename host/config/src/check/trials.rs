@@ -16,7 +16,7 @@ const BOUNDS: std::ops::RangeInclusive<usize> = (1 << 20)..=(1 << 50);
 impl Check {
     pub(super) fn trials(&mut self, layers: Layers<'_>, code: &Code) -> Trials {
         let kind = match code {
-            Code::Missing | Code::Component(_) => None,
+            Code::Missing | Code::Component(_) | Code::Relay(_) => None,
             Code::Forward(_) => Some("function"),
             Code::Http(_) => Some("service"),
         };

@@ -204,7 +204,7 @@ impl Group {
     /// The heading in `--help`.
     pub fn heading(self) -> &'static str {
         match self {
-            Self::Handler => "Handler: a component, a Lambda function or an HTTP service",
+            Self::Handler => "Handler: a component, a Lambda function, an HTTP service or a queue",
             Self::Queues => "Queues",
             Self::Limits => "Limits",
             Self::Guest | Self::Instances => "Plugin",

@@ -44,6 +44,10 @@ settings! {
     /// The [plugin.NAME] that handles its messages
     "plugin" => Setting::new("NAME").default("the only plugin of the file");
 
+    /// The queue that each message is sent to, in place of a plugin: a name, an SQS URL or ARN, or
+    /// local:NAME; a message is deleted once that queue has it
+    "send-to" => Setting::new("QUEUE").names_queues().flag(Group::Handler);
+
     /// Queues, the most urgent first; or each with a weight, as in payments:3,default:1
     "queues" => Setting::new("LIST").shape(Shape::List).names_queues().default("local:default")
         .flag(Group::Queues).syntax(Syntax::Text);
@@ -186,7 +190,7 @@ settings! {
     /// What happens to a message whose body an extended client library has put into S3: pass gives
     /// the handler the pointer, dead-letter dead-letters it with the location in S3 as the reason
     "s3-pointers" => Setting::new("pass|dead-letter")
-        .default("dead-letter; pass for --function and --forward").flag(Group::Queues),
+        .default("dead-letter; pass for --function, --forward and --send-to").flag(Group::Queues),
         s3_pointers: Option<S3Pointers> = |given| {
             let words = [("pass", S3Pointers::Pass), ("dead-letter", S3Pointers::DeadLetter)];
             given.one(|given| value::choice(given, &words))
@@ -232,7 +236,8 @@ settings! {
     "limits" => Setting::new("NAME").shape(Shape::List).default("none");
 
     /// Maximum messages per attempt, 1 to 10000
-    "batch-size" => Setting::new("N").default("1").flag(Group::Limits),
+    "batch-size" => Setting::new("N").default("1; as many as the queue takes at once for --send-to")
+        .flag(Group::Limits),
         batch_size: usize = |given| {
             given.one(|given| value::number(given, &(1..=MOST_BATCH))).unwrap_or(1)
         };

@@ -209,9 +209,12 @@ pub(super) fn queue(queue: &WeightedQueue) -> String {
 
 /// Each route has its own plugin here, whose name is thus lost.
 fn plugin(out: &mut WrittenLines, at: usize, plugin: &PluginConfig) {
+    if plugin.code.target().is_some() {
+        return;
+    }
     out.line(&format!("[plugin.p{at}]"));
     match &plugin.code {
-        Code::Missing => unreachable!("that is a problem"),
+        Code::Missing | Code::Relay(_) => unreachable!("a problem, or without a plugin"),
         Code::Component(source) => out.text("file", &source.to_string()),
         Code::Forward(forward) => {
             out.text("function", &forward.function);
@@ -259,7 +262,10 @@ fn plugin(out: &mut WrittenLines, at: usize, plugin: &PluginConfig) {
 fn route(out: &mut WrittenLines, at: usize, route: &Route) {
     out.line("[[route]]");
     out.text("name", &route.name);
-    out.text("plugin", &format!("p{at}"));
+    match route.plugin.code.target() {
+        Some(target) => out.text("send-to", &target.to_string()),
+        None => out.text("plugin", &format!("p{at}")),
+    }
     out.list("queues", route.queues.iter().map(queue));
     for queue in &route.queues {
         let name = quoted(&queue.name.to_string());

@@ -266,8 +266,10 @@ fn uses<'a>(settings: &'a Settings, account: Option<&AwsAccount>) -> Vec<(&'a Qu
             Some(_) => {}
             None => uses.extend(queues.iter().map(|name| (*name, Purpose::Redrive))),
         }
-        let sends = route.plugin.settings.allow_send.iter();
-        let of_account = sends.filter(|name| name.account_in(accounts) == account);
+        let of_account = route
+            .plugin
+            .sends()
+            .filter(|name| name.account_in(accounts) == account);
         uses.extend(of_account.map(|name| (name, Purpose::Send)));
     }
     uses
@@ -354,6 +356,7 @@ fn partition(settings: &Settings) -> String {
             .iter()
             .map(|queue| &queue.name)
             .chain(&route.dead_letter)
+            .chain(route.plugin.code.target())
             .filter_map(|name| name.backend.partition(&name.name));
         let function = route.plugin.code.function().and_then(of_arn);
         let allowed = route.plugin.settings.allow_lambda.iter();

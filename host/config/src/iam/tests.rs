@@ -379,3 +379,19 @@ fn each_account_has_its_policy_and_the_trust_of_its_role() {
     );
     assert_eq!(found(of_b, "SendDeadLetters"), Some(list(queue("dead"))));
 }
+
+#[test]
+fn queue_that_messages_are_sent_to_may_be_sent_to() {
+    let policy = of(&[("queues", "redis:outbox"), ("send-to", "payments")]);
+    let policy: serde_json::Value = serde_json::from_str(&policy).expect("JSON");
+    let statements = policy["Statement"].as_array().expect("a list");
+    assert_eq!(statements.len(), 1, "{policy}");
+    let actions = [
+        "sqs:GetQueueAttributes",
+        "sqs:GetQueueUrl",
+        "sqs:SendMessage",
+    ];
+    assert_eq!(statements[0]["Action"], serde_json::json!(actions));
+    let resource = serde_json::json!(["arn:aws:sqs:*:*:payments"]);
+    assert_eq!(statements[0]["Resource"], resource);
+}

@@ -321,8 +321,7 @@ fn limit_names((settings, route): RouteOf<'_>) -> Vec<&str> {
 fn has_other_queue_accounts(old: RouteOf<'_>, new: RouteOf<'_>) -> bool {
     let accounts = [old, new].map(|(settings, route)| {
         let queues = route.queues.iter().map(|queue| &queue.name);
-        let sends = &route.plugin.settings.allow_send;
-        let named = queues.chain(&route.dead_letter).chain(sends);
+        let named = queues.chain(&route.dead_letter).chain(route.plugin.sends());
         let pairs = named.map(|name| (name, name.account_in(&settings.stores.accounts)));
         pairs.collect::<BTreeMap<_, _>>()
     });
@@ -419,6 +418,7 @@ fn compare_route(old: RouteOf<'_>, new: RouteOf<'_>) -> Vec<(&'static str, bool)
     let together = vec![
         ("queues", listed(queues) != listed(&now.queues)),
         ("plugin", plugin.name != now.plugin.name),
+        ("send-to", plugin.code.target() != now.plugin.code.target()),
         ("retry.first", *first != now.retry.first),
         ("retry.most", *most != now.retry.most),
         ("retry.attempts", *attempts != now.retry.attempts),

@@ -122,6 +122,22 @@ fn what_a_running_route_cannot_apply_replaces_it() {
 }
 
 #[test]
+fn another_target_replaces_the_route() {
+    let sends = |target: &str| {
+        let text = format!("name = 's'\nsend-to = '{target}'");
+        settings(&[("name = 's'", &text)])
+    };
+    let replaced = |old: &Settings, new: &Settings| changes(old, new, &[]).replaced;
+    let (plain, one, other) = (settings(&[]), sends("x"), sends("y"));
+    assert_eq!(replaced(&one, &one.clone()), []);
+    let keys = vec!["plugin", "send-to"];
+    assert_eq!(replaced(&one, &other), [("s".to_owned(), keys)]);
+    let (route, keys) = replaced(&plain, &one).remove(0);
+    assert_eq!(route, "s");
+    assert!(keys.contains(&"send-to"), "{keys:?}");
+}
+
+#[test]
 fn a_component_is_replaced_in_its_running_route() {
     let component = ("function = 'f'", "file = 'p.wasm'");
     let old = settings(&[component]);

@@ -229,8 +229,8 @@ fn missing_handler_names_both_options() {
     assert_eq!(
         problems,
         ["--plugin: it is missing; wanted a component to run; \
-          written like --plugin handler.wasm, --function my-function or \
-          --forward http://127.0.0.1:8080/jobs"]
+          written like --plugin handler.wasm, --function my-function, \
+          --forward http://127.0.0.1:8080/jobs or --send-to my-queue"]
     );
     let (_, problems) = from_file("[plugin.p]\ntimeout='1s'", &[]);
     assert!(

@@ -5,6 +5,7 @@ mod classic_mode;
 mod discovery;
 mod order;
 mod prefix;
+mod relay;
 
 use super::*;
 use proptest::prelude::*;

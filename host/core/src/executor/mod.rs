@@ -7,6 +7,7 @@ pub mod downstream;
 mod hand_over;
 pub mod opening;
 pub mod pool;
+pub mod relay;
 pub mod running;
 
 use crate::clock;

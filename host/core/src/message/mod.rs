@@ -146,6 +146,21 @@ impl Message {
             .sum();
         (bytes(&self.body, &self.attributes) + system) as u64
     }
+
+    /// Returns a message to send in place of this one: with this body and with every attribute of
+    /// the sender, the group and the trace header. It has no deduplication id.
+    pub fn copy_with(&self, body: String) -> OutgoingMessage {
+        let mut system = self.system_attributes.iter();
+        let trace_header = system.find(|(name, _)| name == TRACE_HEADER);
+        OutgoingMessage {
+            body,
+            attributes: self.attributes.clone(),
+            group: self.group.clone(),
+            trace_header: trace_header.map(|(_, header)| header.clone()),
+            ..OutgoingMessage::default()
+        }
+        .with_trace_header_in_place()
+    }
 }
 
 /// Returns the bytes of a message as SQS counts them: its body, and each attribute's name, type and
@@ -200,6 +215,9 @@ pub struct OutgoingMessage {
 
 /// The name of the trace header of X-Ray; a system attribute on SQS.
 pub const TRACE_HEADER: &str = "AWSTraceHeader";
+
+/// The name of the system attribute with the deduplication id that a message was sent with.
+pub const DEDUPLICATION_ID: &str = "MessageDeduplicationId";
 
 impl OutgoingMessage {
     /// Returns the sender's attributes and the trace header, for a backend without system

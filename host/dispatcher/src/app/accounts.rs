@@ -61,7 +61,7 @@ pub(crate) async fn of_patterns(settings: &Settings) -> UnusableAccounts {
 }
 
 /// Returns settings without the queues of these accounts, and without the routes that are left with
-/// none or whose function or dead-letter queue is in one of them.
+/// none or whose function, target or dead-letter queue is in one of them.
 pub(crate) fn usable(settings: &Settings, unusable: &UnusableAccounts) -> Settings {
     let mut left = settings.clone();
     left.routes.retain_mut(|route| {
@@ -108,15 +108,17 @@ fn accounts_of<'a>(
 }
 
 /// Iterates over the accounts that all queues of a route need: those of its dead-letter queue and of
-/// the function that it forwards to.
+/// the function or the queue that it forwards to.
 fn common_accounts<'a>(
     settings: &'a Settings,
     route: &Route,
 ) -> impl Iterator<Item = &'a AwsAccount> + use<'a> {
-    let dead_letter = route.dead_letter.as_ref();
-    let of_dead_letters = dead_letter.and_then(|name| name.account_in(&settings.stores.accounts));
+    let of_all = route.dead_letter.iter().chain(route.plugin.code.target());
+    let of_queues: Vec<_> = of_all
+        .filter_map(|name| name.account_in(&settings.stores.accounts))
+        .collect();
     let function = route.plugin.code.function();
     let of_function =
         function.and_then(|function| settings.account_of_function(&route.plugin, function));
-    of_dead_letters.into_iter().chain(of_function)
+    of_queues.into_iter().chain(of_function)
 }

@@ -418,11 +418,12 @@ fn announce(running: &RunningRoute, threads: usize) {
     let route = &running.route;
     let queues = running.queues.iter();
     let names: Vec<&str> = queues.map(|queue| queue.identity().name.as_str()).collect();
-    let (mut path, mut function, mut url) = (None, None, None);
+    let (mut path, mut function, mut url, mut send_to) = (None, None, None, None);
     match &route.plugin.code {
         Code::Component(source) => path = Some(source.to_string()),
         Code::Forward(forward) => function = Some(forward.function.as_str()),
         Code::Http(forward) => url = Some(forward.url.to_string()),
+        Code::Relay(target) => send_to = Some(target.to_string()),
         Code::Missing => {}
     }
     tracing::info!(
@@ -432,6 +433,7 @@ fn announce(running: &RunningRoute, threads: usize) {
         path,
         function,
         url,
+        send_to,
         concurrency = route.settings.concurrency,
         workers = threads,
         "running"

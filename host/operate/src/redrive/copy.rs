@@ -1,13 +1,10 @@
 //! The copy that is sent in place of a message. Pure.
 
-use dispatcher_core::message::{
-    self, Attribute, AttributeValue, Message, OutgoingMessage, TRACE_HEADER,
-};
+use dispatcher_core::message::{self, Attribute, AttributeValue, Message, OutgoingMessage};
 use dispatcher_core::queue::origin::{self, is_origin, text_of};
 use dispatcher_core::queue::{
     DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, MessageLimits, POLICY_SOURCE, REDRIVEN,
 };
-use std::time::Duration;
 
 /// The treatment of the attributes that Dispatcher adds to dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,29 +43,11 @@ pub(super) fn copy_of(
     limits: MessageLimits,
 ) -> LetterCopy {
     let count = redriven(letter).saturating_add(1);
-    let system = letter
-        .system_attributes
-        .iter()
-        .filter(|(name, _)| name == TRACE_HEADER);
-    let trace_header = system.map(|(_, value)| value.clone()).next();
-    let carried = if trace_header.is_none() {
-        text_of(letter, TRACE_HEADER)
-    } else {
-        None
-    };
-    let kept = letter
-        .attributes
-        .iter()
-        .filter(|one| !marks.removes(&one.name) && (carried.is_none() || one.name != TRACE_HEADER));
     let mut outgoing = OutgoingMessage {
-        body,
-        attributes: kept.cloned().collect(),
-        delay: Duration::ZERO,
-        group: letter.group.clone(),
         deduplication: Some(format!("{}-{count}", letter.id)),
-        trace_header: trace_header.or_else(|| carried.map(str::to_owned)),
-        ..OutgoingMessage::default()
+        ..letter.copy_with(body)
     };
+    outgoing.attributes.retain(|one| !marks.removes(&one.name));
     // The first id has priority: a message that cannot be found is worse than one that is not
     // counted.
     let source = if marks == Marks::Redriven {
@@ -151,6 +130,7 @@ pub fn source_of(letter: &Message) -> Option<LetterSource> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dispatcher_core::message::TRACE_HEADER;
     use dispatcher_core::message::samples::message;
     use dispatcher_core::queue::origin::{FIRST_ID, FIRST_SOURCE};
 

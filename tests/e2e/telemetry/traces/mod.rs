@@ -420,6 +420,35 @@ async fn message_that_a_handler_sends_is_linked_to_the_send() {
 }
 
 #[tokio::test]
+async fn relayed_message_keeps_its_trace_or_gets_that_of_the_relay() {
+    let collector = Collector::start();
+    let words = ["run", "--queues", "local:in", "--send-to", "local:out"];
+    let mut running = traced(Program::new(words), &collector).start();
+    let data = Arc::clone(running.data());
+    let store = LocalStore::open(data.path()).expect("opens");
+    let out = store.queue("out", None).expect("opens");
+    for (at, header) in [Some(X_RAY), None].into_iter().enumerate() {
+        send(data.path(), "in", &["order"], header).await;
+        let process = collector.wait_for("process local:in", at + 1).remove(at);
+        let sent = collector.wait_for("send local:out", at + 1).remove(at);
+        assert_eq!(
+            (&sent["parent"], &sent["trace"], &sent["kind"]),
+            (&process["id"], &process["trace"], &json!("producer"))
+        );
+        assert_eq!(of(&sent, "messaging.batch.message_count"), 1);
+        assert_eq!(of(&sent, "messaging.system"), "dispatcher_local");
+        let there = out.peek(10).await.expect("looks");
+        let context = there[at].remote_context().expect("it has a trace");
+        let parent = context.parent.expect("a span").to_string();
+        match header {
+            Some(_) => assert_eq!((links(&process), parent), (vec![producer()], producer().1)),
+            None => assert_eq!(sent["id"], parent),
+        }
+    }
+    running.stop();
+}
+
+#[tokio::test]
 async fn scheduled_message_is_linked_to_the_move_that_sent_it() {
     let collector = Collector::start();
     let mut running = traced(run("verdicts", &[]), &collector).start();

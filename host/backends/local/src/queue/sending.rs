@@ -4,8 +4,8 @@
 use super::deliver::{self, encode_system, put};
 use super::settings::{self, QueueSettings};
 use super::turn::{QueueId, Turn};
-use dispatcher_core::message;
 use dispatcher_core::message::OutgoingMessage;
+use dispatcher_core::message::{self, DEDUPLICATION_ID};
 use dispatcher_core::queue::ItemError;
 use rusqlite::{OptionalExtension, params};
 use sha2::{Digest, Sha256};
@@ -113,7 +113,7 @@ fn draft(item: &OutgoingMessage, settings: &QueueSettings) -> Result<QueuedSend,
             (None, None) => uuid::Uuid::new_v4().to_string(),
         };
         draft.once = Some(once_key(settings, group, &id));
-        draft.system.push(("MessageDeduplicationId".into(), id));
+        draft.system.push((DEDUPLICATION_ID.into(), id));
     }
     Ok(draft)
 }

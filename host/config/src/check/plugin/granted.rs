@@ -25,7 +25,7 @@ impl Check {
         let (kind, more) = match code {
             Code::Forward(_) => ("function", &[][..]),
             Code::Http(_) => ("service", &NOT_OF_SERVICES[..]),
-            Code::Missing | Code::Component(_) => return,
+            Code::Missing | Code::Component(_) | Code::Relay(_) => return,
         };
         for (key, what) in OF_COMPONENTS.iter().chain(more) {
             if let Some(given) = layers.list(key).and_then(<[_]>::first) {
@@ -56,7 +56,7 @@ impl Check {
     /// component.
     pub(super) fn refuse_forwarding(&mut self, code: &Code, layers: Layers<'_>) {
         let this = match code {
-            Code::Missing => return,
+            Code::Missing | Code::Relay(_) => return,
             Code::Component(_) => "component",
             Code::Forward(_) => "function",
             Code::Http(_) => "service",

@@ -1,6 +1,7 @@
 //! Checks the plugin of a route, and the rules between its settings. Opens nothing.
 
 mod granted;
+mod relay;
 
 use super::{ANY_TIME, Check};
 use crate::declared::{LEAST_MEMORY, TIMEOUT};
@@ -55,12 +56,15 @@ impl Check {
                 }
                 None if file.routes.is_empty() => {
                     Problem::new("--plugin", "it is missing", "a component to run").hint(
-                        "written like --plugin handler.wasm, --function my-function or \
-                             --forward http://127.0.0.1:8080/jobs",
+                        "written like --plugin handler.wasm, --function my-function, \
+                             --forward http://127.0.0.1:8080/jobs or --send-to my-queue",
                     )
                 }
                 None => Problem::new(&section.at, "the route has no plugin", "a component to run")
-                    .hint("written like plugin = \"NAME\", with a section [plugin.NAME]"),
+                    .hint(
+                        "written like plugin = \"NAME\", with a section [plugin.NAME], or send-to = \
+                         \"QUEUE\"",
+                    ),
             });
         }
         // Continues only to find more problems: the flags' values are read, the missing file is

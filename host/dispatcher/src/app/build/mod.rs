@@ -7,6 +7,7 @@ pub mod later;
 pub mod outlet;
 pub mod plugins;
 pub mod records;
+mod relay;
 pub mod schedule;
 mod service;
 pub mod versions;
@@ -113,8 +114,8 @@ impl RouteBuilder {
         );
         let loader = started.map_err(|problem| problems.push(problem)).ok();
         if let Some(loader) = &loader {
-            for route in &settings.routes {
-                handlers.push(loader.load(route, &mut problems).await);
+            for (route, queues) in settings.routes.iter().zip(&opened) {
+                handlers.push(loader.load(route, queues, &mut problems).await);
             }
         }
         let routes = settings.routes.iter();
@@ -132,15 +133,20 @@ impl RouteBuilder {
         let parts = settings.routes.iter().zip(opened).zip(handlers);
         let routes = parts
             .filter_map(|((route, queues), loaded)| {
+                let mut route = route.clone();
+                let loaded = loaded?;
+                // A queue may take fewer messages at once than a relay would send.
+                let batch_size = &mut route.settings.batch_size;
+                *batch_size = loaded.handler.batch().min(*batch_size);
                 Some(Built {
-                    route: route.clone(),
                     queues,
-                    loaded: loaded?,
+                    loaded,
                     records: if route.settings.idempotency.is_some() {
                         records.clone()
                     } else {
                         None
                     },
+                    route,
                 })
             })
             .collect();

@@ -1,5 +1,5 @@
 //! Loads the handlers that the settings name: components from files, and the built-in ones that
-//! forward to Lambda and to HTTP services. Opens no queue.
+//! forward to Lambda and to HTTP services.
 
 use super::Backends;
 use super::grants::{self, Buckets};
@@ -13,6 +13,7 @@ use dispatcher_config::{Code, Forward, PluginConfig as PluginSettings, Route, Se
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::handler::{Handler, TimeLimit};
 use dispatcher_core::lambda::Invoke;
+use dispatcher_core::queue::Queue;
 use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_core::{clock, files, tasks};
 use dispatcher_trials::rollout::{Rollout, shadow};
@@ -54,7 +55,7 @@ const PROGRESS: Duration = Duration::from_secs(5);
 /// Loads handlers, one after the other. Connects to Lambda when a handler first needs it.
 pub struct Loader {
     settings: Settings,
-    backends: Arc<Backends>,
+    pub(super) backends: Arc<Backends>,
     pub(super) runtime: Runtime,
     pub(super) spawn: Spawn,
     /// Ends the work that runs beside the messages' own attempts.
@@ -93,6 +94,7 @@ impl Loader {
             max_memory: settings
                 .routes
                 .iter()
+                .filter(|route| instances(route) > 0)
                 .map(|route| route.plugin.max_memory())
                 .max()
                 .unwrap_or_default(),
@@ -121,11 +123,18 @@ impl Loader {
     }
 
     /// Loads the handler of a route. Returns `None` after a problem.
-    pub async fn load(&self, route: &Route, problems: &mut Vec<Problem>) -> Option<LoadedHandler> {
+    /// `queues` are those that the route reads.
+    pub async fn load(
+        &self,
+        route: &Route,
+        queues: &[Arc<dyn Queue>],
+        problems: &mut Vec<Problem>,
+    ) -> Option<LoadedHandler> {
         let plugin = &route.plugin;
         let (loaded, timeout) = match &plugin.code {
             Code::Missing => return None,
             Code::Component(source) => return self.begin(route, source, problems).await,
+            Code::Relay(target) => return self.relay(route, target, queues, problems).await,
             Code::Forward(forward) => {
                 let runs = self.look(plugin, forward, problems).await;
                 let timeout = forward_timeout(plugin, forward, runs);
@@ -433,6 +442,7 @@ fn taking(route: &Route) -> usize {
 fn instances(route: &Route) -> usize {
     let taking = taking(route);
     match (&route.plugin.code, route.plugin.instance_concurrency()) {
+        (Code::Relay(_), _) => 0,
         (Code::Component(_), 0 | 1) => taking + shadow::AT_ONCE,
         (Code::Component(_), _) => 4 * taking + shadow::AT_ONCE,
         (_, 0 | 1) => taking,

@@ -197,7 +197,7 @@ pub async fn keys(settings: &Settings) -> AccountKeys {
     let mut by_account: BTreeMap<Option<AwsAccount>, BTreeSet<&QueueName>> = BTreeMap::new();
     for route in &settings.routes {
         let queues = route.queues.iter().map(|queue| &queue.name);
-        let sends = &route.plugin.settings.allow_send;
+        let sends = route.plugin.sends();
         for name in queues.chain(&route.dead_letter).chain(sends) {
             let account = name.account_in(&settings.stores.accounts);
             by_account.entry(account.cloned()).or_default().insert(name);
