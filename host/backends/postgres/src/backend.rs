@@ -56,8 +56,8 @@ impl Backend for PostgresBackend {
         let connections = config
             .get("max-connections")
             .and_then(|most| most.parse().ok());
-        let archived = config.list("archive").iter();
-        let archived = archived.filter_map(|one| one.strip_suffix("=yes"));
+        let settings_of_queues = config.list("archive").iter();
+        let archived = settings_of_queues.filter_map(|one| one.strip_suffix("=yes"));
         Ok(Arc::new(PostgresClient {
             server: Server::new(
                 config.get("url"),

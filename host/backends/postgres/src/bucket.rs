@@ -162,7 +162,7 @@ impl Bucket for PostgresBucket {
         });
         Ok(Page {
             keys: keys.collect(),
-            next: last.filter(|_| is_full),
+            next: if is_full { last } else { None },
         })
     }
 }

@@ -92,8 +92,8 @@ impl FleetStore for PostgresFleet {
     }
 
     async fn replace(&self, changes: &[RecordChange]) -> Result<bool, CallError> {
-        let new = changes.iter().filter(|change| change.stands.is_none());
-        let new: Vec<&str> = new.map(|change| &*change.name).collect();
+        let without_record = changes.iter().filter(|change| change.stands.is_none());
+        let new: Vec<&str> = without_record.map(|change| &*change.name).collect();
         if !new.is_empty() {
             let values: [Value<'_>; 2] = [(&self.name, Type::TEXT), (&new, Type::TEXT_ARRAY)];
             self.server.run(MAKE, &values).await?;

@@ -1,4 +1,4 @@
-//! What `dispatcher postgres init` runs: the schema `dispatcher`, and the rights of roles.
+//! The script of `dispatcher postgres init`: the schema `dispatcher`, and the rights of roles.
 
 use dispatcher_core::backend::BackendRoles;
 use std::fmt::Write as _;

@@ -117,8 +117,8 @@ impl ScheduleStore for PostgresSchedule {
     }
 
     async fn add(&self, job: &ScheduledJob) -> Result<bool, StoreError> {
-        let attributes = serde_json::to_string(&job.message.attributes_with_trace());
-        let attributes = attributes.map_err(|error| StoreError {
+        let json = serde_json::to_string(&job.message.attributes_with_trace());
+        let attributes = json.map_err(|error| StoreError {
             kind: ErrorKind::Invalid,
             message: error.to_string(),
         })?;

@@ -32,7 +32,7 @@ const LOOKED_AT: i64 = 500;
 /// The groups that one statement looks at, by name.
 const GROUPS_LOOKED_AT: i64 = 1_000;
 
-/// What receives of this process know of a queue.
+/// The knowledge of a queue that receives of this process share.
 #[derive(Debug, Default)]
 pub(super) struct ClaimState {
     /// Changes when the queue may have a message.
@@ -54,7 +54,7 @@ struct ScanPlace {
     has_groups: bool,
     /// The most messages that a claim looks for: fewer where they are large.
     most: Option<usize>,
-    /// Until when senders notify.
+    /// The time until which senders notify.
     notified_until: Option<BootInstant>,
 }
 
@@ -75,13 +75,13 @@ struct GroupWalk {
     has_found: bool,
     /// When the search began.
     began: Option<BootInstant>,
-    /// Until when it rests, because it found none.
+    /// The time until which it rests, because it found none.
     rests_until: Option<BootInstant>,
 }
 
 /// The answer to one look.
 #[derive(Debug, Default)]
-struct Found {
+struct LookAnswer {
     messages: Vec<Message>,
     /// Whether the queue was searched everywhere, and everything that could be received is here.
     all: bool,
@@ -111,8 +111,8 @@ impl ClaimSummary {
     fn read(row: &Row, taken: usize, most: usize) -> Result<Self, tokio_postgres::Error> {
         let now: ServerTime = row.try_get("now")?;
         let next_due: Option<ServerTime> = row.try_get("next_due")?;
-        let found: i64 = row.try_get("found")?;
-        let found = usize::try_from(found).unwrap_or_default();
+        let count: i64 = row.try_get("found")?;
+        let found = usize::try_from(count).unwrap_or_default();
         Ok(Self {
             now,
             next_due: next_due.map(|due| due.since(now)),
@@ -131,7 +131,7 @@ impl ScanPlace {
     /// Returns the place where a look begins; `None` for the start of the queue.
     fn start(&self, now: BootInstant) -> Option<ServerTime> {
         let is_due = self.whole_due.is_none_or(|due| now >= due);
-        self.from.filter(|_| !is_due)
+        if is_due { None } else { self.from }
     }
 
     /// Notes a look that began and ended at these times. A look at the whole queue may take long
@@ -150,7 +150,10 @@ impl ScanPlace {
         if claim.are_all_taken && !claim.has_groups {
             // Messages that come later are due after the last of these, or after now if these are
             // all.
-            let last = claim.newest.filter(|_| claim.is_full).unwrap_or(claim.now);
+            let last = match claim.newest {
+                Some(newest) if claim.is_full => newest,
+                _ => claim.now,
+            };
             self.from = Some(last.before(LATE));
         }
     }
@@ -246,11 +249,9 @@ impl PostgresQueue {
             }
             let sleep = found.next_due.unwrap_or(pause).min(pause);
             pause = (pause * 2).min(LONGEST_LOOK);
-            let at = until.min(now + sleep.max(Duration::from_millis(1)));
-            let at = self
-                .whole_due()
-                .filter(|due| *due > now)
-                .map_or(at, |due| at.min(due));
+            let soon = now + sleep.max(Duration::from_millis(1));
+            let whole = self.whole_due().filter(|due| *due > now).unwrap_or(soon);
+            let at = until.min(soon).min(whole);
             tokio::select! {
                 changed = wakes.changed() => {
                     if changed.is_ok() {
@@ -266,10 +267,13 @@ impl PostgresQueue {
     /// Returns when a look at the whole queue is due, if the last look was not one.
     fn whole_due(&self) -> Option<BootInstant> {
         let scan = self.claims.scan.lock();
-        scan.whole_due.filter(|_| !scan.has_groups)
+        if scan.has_groups {
+            return None;
+        }
+        scan.whole_due
     }
 
-    fn received(&self, found: Found, taken: BootInstant) -> ReceivedMessages {
+    fn received(&self, found: LookAnswer, taken: BootInstant) -> ReceivedMessages {
         let held = self.budget.as_ref().map(|budget| {
             let bytes = found.messages.iter().map(Message::held_bytes);
             bytes.map(|bytes| budget.take(bytes)).collect()
@@ -302,13 +306,13 @@ impl PostgresQueue {
     }
 
     /// Looks for messages once. The last look of a receive that finds none is at the whole queue.
-    async fn look(&self, ask: Ask, bytes: u64, is_last: bool) -> Result<Found, QueueError> {
+    async fn look(&self, ask: Ask, bytes: u64, is_last: bool) -> Result<LookAnswer, QueueError> {
         if !self.claims.scan.lock().has_groups {
             let (found, is_whole) = self.look_at_all(ask, bytes, false).await?;
             let has_groups = self.claims.scan.lock().has_groups;
             if !found.messages.is_empty() {
                 let all = found.all && !has_groups;
-                return Ok(Found { all, ..found });
+                return Ok(LookAnswer { all, ..found });
             }
             if !has_groups {
                 if is_whole || !is_last {
@@ -319,7 +323,7 @@ impl PostgresQueue {
         }
         let mut walk = self.claims.walk.lock().await;
         walk.groups_first = !walk.groups_first;
-        let mut grouped = Found::default();
+        let mut grouped = LookAnswer::default();
         if walk.groups_first {
             grouped = self.look_at_groups(&mut walk, ask, bytes).await?;
             if !grouped.messages.is_empty() {
@@ -334,7 +338,7 @@ impl PostgresQueue {
             grouped = self.look_at_groups(&mut walk, rest, bytes - held).await?;
         }
         let both = alone.messages.into_iter().chain(grouped.messages);
-        Ok(Found {
+        Ok(LookAnswer {
             messages: both.collect(),
             all: alone.all && grouped.all,
             more: alone.more || grouped.more,
@@ -348,10 +352,13 @@ impl PostgresQueue {
         ask: Ask,
         bytes: u64,
         must_be_whole: bool,
-    ) -> Result<(Found, bool), QueueError> {
+    ) -> Result<(LookAnswer, bool), QueueError> {
         let began = clock::now();
-        let start = self.claims.scan.lock().start(began);
-        let start = start.filter(|_| !must_be_whole && !ask.newest_first);
+        let start = if must_be_whole || ask.newest_first {
+            None
+        } else {
+            self.claims.scan.lock().start(began)
+        };
         let from = start.unwrap_or(ServerTime::FIRST);
         let sql = if ask.newest_first {
             &self.statements.claim_newest
@@ -368,7 +375,7 @@ impl PostgresQueue {
             self.claims.scan.lock().has_groups = claim.has_groups;
         }
         let is_end = !claim.is_full && claim.are_all_taken;
-        let found = Found {
+        let found = LookAnswer {
             all: is_whole && is_end,
             more: !is_end && claim.are_all_taken,
             messages,
@@ -383,12 +390,12 @@ impl PostgresQueue {
         walk: &mut GroupWalk,
         ask: Ask,
         bytes: u64,
-    ) -> Result<Found, QueueError> {
+    ) -> Result<LookAnswer, QueueError> {
         let now = clock::now();
         if walk.rests_until.is_some_and(|until| now < until) {
-            return Ok(Found {
+            return Ok(LookAnswer {
                 all: true,
-                ..Found::default()
+                ..LookAnswer::default()
             });
         }
         walk.began = walk.began.or(Some(now));
@@ -399,7 +406,7 @@ impl PostgresQueue {
         let (messages, claim) = self.claim(sql, ask, bytes, &values).await?;
         self.claims.scan.lock().has_groups = claim.has_groups;
         let is_end = walk.went(&claim, clock::now());
-        Ok(Found {
+        Ok(LookAnswer {
             all: is_end,
             more: !is_end && claim.are_all_taken,
             messages,
@@ -414,7 +421,7 @@ impl PostgresQueue {
         walk: &mut GroupWalk,
         ask: Ask,
         bytes: u64,
-    ) -> Result<Found, QueueError> {
+    ) -> Result<LookAnswer, QueueError> {
         let most = integer(ask.max);
         let by_time: [Value<'_>; 2] = [(&LOOKED_AT, Type::INT8), (&most, Type::INT8)];
         let find = (&*self.statements.heads_by_time, &by_time[..]);
@@ -422,10 +429,10 @@ impl PostgresQueue {
         let (next, seen) = counts(found.as_ref());
         if !messages.is_empty() || seen < LOOKED_AT {
             let are_all_taken = next == integer(messages.len());
-            return Ok(Found {
+            return Ok(LookAnswer {
                 all: seen < LOOKED_AT && next < most && are_all_taken,
                 messages,
-                ..Found::default()
+                ..LookAnswer::default()
             });
         }
         let after = walk.last_group.clone();
@@ -447,9 +454,9 @@ impl PostgresQueue {
         let last: Option<String> = found.and_then(|found| found.get("last_group"));
         let is_end = seen < GROUPS_LOOKED_AT;
         if next < most {
-            walk.last_group = last.filter(|_| !is_end);
+            walk.last_group = if is_end { None } else { last };
         }
-        Ok(Found {
+        Ok(LookAnswer {
             all: is_end && !walk.round_found,
             more: !is_end && next == integer(messages.len()),
             messages,
@@ -477,17 +484,15 @@ impl PostgresQueue {
         ];
         let mut rows = self.server.run(sql, &[&common[..], more].concat()).await?;
         let summary = rows.pop();
-        let messages = rows.iter().map(|row| self.message(row));
-        let messages = messages.collect::<Result<Vec<_>, _>>();
-        let messages = messages.map_err(|error| self.unexpected(&error))?;
+        let messages = self.messages(&rows)?;
         let Some(summary) = summary else {
             return Err(QueueError {
                 kind: ErrorKind::Invalid,
                 message: format!("`{}`: a claim without a summary", self.identity.name),
             });
         };
-        let claim = ClaimSummary::read(&summary, messages.len(), most);
-        let claim = claim.map_err(|error| self.unexpected(&error))?;
+        let claim = ClaimSummary::read(&summary, messages.len(), most)
+            .map_err(|error| self.unexpected(&error))?;
         let mut scan = self.claims.scan.lock();
         scan.fitted(&claim, messages.len(), self.identity.batch);
         drop(scan);
@@ -513,9 +518,7 @@ impl PostgresQueue {
         let (found, mut rows) = self.server.run_locked(find, claim).await?;
         // The last row is the summary.
         rows.pop();
-        let messages = rows.iter().map(|row| self.message(row));
-        let messages = messages.collect::<Result<_, _>>();
-        Ok((found, messages.map_err(|error| self.unexpected(&error))?))
+        Ok((found, self.messages(&rows)?))
     }
 
     /// Receives those of the listed messages that still wait.

@@ -72,7 +72,7 @@ impl Columns {
 pub(super) struct Headers {
     pub attributes: Vec<Attribute>,
     pub group: Option<String>,
-    /// In microseconds since 1970.
+    /// The time of the first receipt, in microseconds since 1970.
     pub first_read: Option<i64>,
 }
 
@@ -163,7 +163,9 @@ mod tests {
             .iter()
             .map(|one| (&*one.name, &*one.data_type, &one.value))
             .collect();
-        let value = |text: &str| AttributeValue::Text(text.into());
+        fn value(text: &str) -> AttributeValue {
+            AttributeValue::Text(text.into())
+        }
         assert_eq!(
             found,
             [

@@ -140,10 +140,13 @@ impl PostgresQueue {
         let largest = self.largest();
         let all = [&[(&largest as _, Type::INT8)], values].concat();
         let rows = self.server.run(sql, &all).await?;
-        rows.iter()
-            .map(|row| self.message(row))
-            .collect::<Result<_, _>>()
-            .map_err(|error| self.unexpected(&error))
+        self.messages(&rows)
+    }
+
+    fn messages(&self, rows: &[Row]) -> Result<Vec<Message>, QueueError> {
+        let messages = rows.iter().map(|row| self.message(row)).collect();
+        let read: Result<_, tokio_postgres::Error> = messages;
+        read.map_err(|error| self.unexpected(&error))
     }
 
     /// Reads the columns of a message. Its receipt is valid if it was just received.
@@ -152,8 +155,8 @@ impl PostgresQueue {
         let id: i64 = row.try_get("msg_id")?;
         let at: Option<ServerTime> = row.try_get("last_read_at")?;
         let sent_at: ServerTime = row.try_get("enqueued_at")?;
-        let headers: Option<&str> = row.try_get("headers")?;
-        let headers = headers.map(Headers::read).unwrap_or_default();
+        let column: Option<&str> = row.try_get("headers")?;
+        let headers = column.map(Headers::read).unwrap_or_default();
         let body: Option<String> = row.try_get("body")?;
         let bytes: i64 = row.try_get("bytes")?;
         let first_read = headers.first_read.map(ServerTime::of_unix_micros);
@@ -234,6 +237,11 @@ async fn create(server: &Server, queue: &str) -> Result<(), CallError> {
         );
     }
     Ok(())
+}
+
+/// Reads a count.
+fn count(row: &Row, column: usize) -> u64 {
+    row.get::<_, i64>(column).unsigned_abs()
 }
 
 /// Returns the name of a queue's table, as pgmq names it.
@@ -323,12 +331,11 @@ impl Queue for PostgresQueue {
         let Some(row) = rows.first() else {
             return Ok(Depth::default());
         };
-        let count = |at: usize| row.get::<_, i64>(at).unsigned_abs();
         let oldest: Option<i64> = row.get(3);
         Ok(Depth {
-            waiting: count(0),
-            in_flight: count(1),
-            delayed: count(2),
+            waiting: count(row, 0),
+            in_flight: count(row, 1),
+            delayed: count(row, 2),
             oldest: oldest.map(|millis| Duration::from_millis(millis.max(0).unsigned_abs())),
         })
     }

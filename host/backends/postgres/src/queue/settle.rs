@@ -43,9 +43,9 @@ impl RecentCopies {
 #[derive(Default)]
 struct Endings {
     done: BTreeSet<Delivery>,
-    /// With the delay.
+    /// The released ones, with the delay.
     released: BTreeMap<Delivery, i64>,
-    /// With the headers to add.
+    /// The dead letters, with the headers to add.
     dead: BTreeMap<Delivery, String>,
 }
 

@@ -89,7 +89,6 @@ const IS_HELD: &str = "m.msg_id = receipt.msg_id AND m.read_ct = receipt.read_ct
 
 impl Statements {
     pub(super) fn of(tables: &QueueTables) -> Self {
-        let text = |sql: &str| tables.fill(sql);
         let claim = include_str!("sql/claim.sql");
         let all_due = claim.replace("{due}", "").replace("{looked}", "NULL, NULL");
         let by_time = all_due.replace("{ready}", include_str!("sql/ready.sql"));
@@ -104,36 +103,36 @@ impl Statements {
             .replace("{place}", "-msg_id")
             .replace("{order}", "msg_id DESC");
         Self {
-            claim: text(&oldest),
-            claim_newest: text(&newest),
-            claim_among_groups: text(&some_due),
-            claim_chosen: text(&chosen),
-            lock_chosen: text(
+            claim: tables.fill(&oldest),
+            claim_newest: tables.fill(&newest),
+            claim_among_groups: tables.fill(&some_due),
+            claim_chosen: tables.fill(&chosen),
+            lock_chosen: tables.fill(
                 "SELECT ARRAY(SELECT msg_id FROM (SELECT msg_id, headers->>'x-pgmq-group' AS message_group \
                  FROM {queue} WHERE msg_id = ANY($1)) chosen \
                  WHERE message_group IS NULL OR {lock_group}) AS ids",
             ),
-            heads_by_time: text(include_str!("sql/heads_by_time.sql")),
-            heads_from_start: text(&by_group.replace("{after}", ">=")),
-            heads_by_group: text(&by_group.replace("{after}", ">")),
-            done: text(if tables.archive {
+            heads_by_time: tables.fill(include_str!("sql/heads_by_time.sql")),
+            heads_from_start: tables.fill(&by_group.replace("{after}", ">=")),
+            heads_by_group: tables.fill(&by_group.replace("{after}", ">")),
+            done: tables.fill(if tables.archive {
                 include_str!("sql/archive.sql")
             } else {
                 include_str!("sql/delete.sql")
             }),
-            release: text(include_str!("sql/release.sql")),
-            dead_letter: text(include_str!("sql/dead_letter.sql")),
-            extend: text(include_str!("sql/extend.sql")),
-            send: text(include_str!("sql/send.sql")),
-            list: text(include_str!("sql/list.sql")),
-            end: text("SELECT coalesce(max(msg_id), 0) FROM {queue}"),
-            find: text("SELECT {message} FROM {queue} m WHERE msg_id = $2 AND vt <= now()"),
-            peek: text(
+            release: tables.fill(include_str!("sql/release.sql")),
+            dead_letter: tables.fill(include_str!("sql/dead_letter.sql")),
+            extend: tables.fill(include_str!("sql/extend.sql")),
+            send: tables.fill(include_str!("sql/send.sql")),
+            list: tables.fill(include_str!("sql/list.sql")),
+            end: tables.fill("SELECT coalesce(max(msg_id), 0) FROM {queue}"),
+            find: tables.fill("SELECT {message} FROM {queue} m WHERE msg_id = $2 AND vt <= now()"),
+            peek: tables.fill(
                 "SELECT {message} FROM (SELECT * FROM {queue} WHERE vt <= now() ORDER BY vt LIMIT $2) m",
             ),
-            depth: text(include_str!("sql/depth.sql")),
-            purge: text(include_str!("sql/purge.sql")),
-            cancel_delayed: text(
+            depth: tables.fill(include_str!("sql/depth.sql")),
+            purge: tables.fill(include_str!("sql/purge.sql")),
+            cancel_delayed: tables.fill(
                 "DELETE FROM {queue} WHERE msg_id = $1 AND vt > now() AND last_read_at IS NULL \
                  RETURNING msg_id",
             ),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio_postgres::Config;
 
-/// What an address looks like.
+/// The form of an address.
 pub const WANTED: &str =
     "postgres://USER:PASSWORD@HOST:PORT/DATABASE, or libpq's keywords as in host=HOST user=USER";
 /// The time limit for opening a connection.
@@ -115,8 +115,8 @@ impl Address {
 
 fn read_service(service: &str, around: &Surroundings) -> Result<Keywords, String> {
     let named = (around.variable)("PGSERVICEFILE").map(PathBuf::from);
-    let file = named.or_else(|| around.in_home(".pg_service.conf"));
-    let file = file.ok_or("it names a service, and there is no ~/.pg_service.conf")?;
+    let place = named.or_else(|| around.in_home(".pg_service.conf"));
+    let file = place.ok_or("it names a service, and there is no ~/.pg_service.conf")?;
     keywords::of_service(&text(&file)?, service)
         .ok_or_else(|| format!("{}: no service `{service}`", file.display()))
 }
@@ -199,7 +199,7 @@ fn is_private(file: &Path) -> bool {
 
 /// Reads a file of texts.
 fn text(file: &Path) -> Result<String, String> {
-    let bytes = bounded::read(file, Limits::SMALL);
-    let bytes = bytes.map_err(|error| format!("{}: {error}", file.display()))?;
+    let read = bounded::read(file, Limits::SMALL);
+    let bytes = read.map_err(|error| format!("{}: {error}", file.display()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -179,8 +179,8 @@ pub(super) fn of_service(file: &str, service: &str) -> Option<Keywords> {
 pub(super) fn password(file: &str, keywords: &Keywords) -> Option<String> {
     let wanted = ["host", "port", "dbname", "user"];
     let defaults = ["localhost", "5432", "", ""];
-    let lines = file.lines().filter(|line| !line.starts_with('#'));
-    let mut lines = lines.map(fields).filter(|fields| fields.len() == 5);
+    let entries = file.lines().filter(|line| !line.starts_with('#'));
+    let mut lines = entries.map(fields).filter(|fields| fields.len() == 5);
     let line = lines.find(|fields| {
         let all = wanted.iter().zip(defaults).zip(fields);
         all.into_iter().all(|((keyword, default), field)| {
@@ -219,7 +219,9 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_libpq_reads_them() {
-        let read = |text: &str| of_address(text).map(|keywords| texts(&keywords).join(" "));
+        fn read(text: &str) -> Result<String, String> {
+            of_address(text).map(|keywords| texts(&keywords).join(" "))
+        }
         for (text, wanted) in [
             ("postgres://", ""),
             ("postgresql:///app", "dbname=app"),
@@ -279,10 +281,9 @@ mod tests {
     #[test]
     fn password_is_that_of_the_first_line_that_fits() {
         let keywords = of_address("postgres://u@h/d").expect("a URL");
-        let found = |file: &str| password(file, &keywords);
         let file =
             "#h:*:*:u:no\nother:*:*:*:no\nh:5432:d:v:no\n*:5432:*:u:a\\:b\\\\c:d\nh:*:*:*:no";
-        assert_eq!(found(file).as_deref(), Some("a:b\\c:d"));
-        assert_eq!(found("h:5432:d:u"), None);
+        assert_eq!(password(file, &keywords).as_deref(), Some("a:b\\c:d"));
+        assert_eq!(password("h:5432:d:u", &keywords), None);
     }
 }

@@ -73,8 +73,8 @@ impl Server {
                 recycling_method: RecyclingMethod::Fast,
             },
         );
-        let pool = Pool::builder(manager).max_size(connections).build();
-        let pool = pool.map_err(|error| CallError {
+        let built = Pool::builder(manager).max_size(connections).build();
+        let pool = built.map_err(|error| CallError {
             kind: ErrorKind::Invalid,
             message: format!("PostgreSQL at {place}: {error}"),
         })?;
@@ -96,7 +96,7 @@ impl Server {
         Ok(self.try_run(sql, values).await?)
     }
 
-    /// The same, telling refused values from other failures.
+    /// Runs a statement as `run` does, and tells refused values from other failures.
     pub(crate) async fn try_run(
         &self,
         sql: &str,

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// What a connection must prove.
+/// The proof that a connection needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TlsMode {
     /// No TLS.
@@ -45,12 +45,17 @@ impl TlsTerms {
     pub(super) fn take(keywords: &mut Keywords, around: &Surroundings) -> Result<Self, String> {
         let root = keywords.remove("sslrootcert");
         let is_system = root.as_deref() == Some("system");
-        let named = root.filter(|_| !is_system).map(PathBuf::from);
+        let named = if is_system {
+            None
+        } else {
+            root.map(PathBuf::from)
+        };
         let authorities = named.or_else(|| around.in_home(".postgresql/root.crt"));
-        let certificate = keywords.remove("sslcert").map(PathBuf::from);
-        let certificate = certificate.or_else(|| around.in_home(".postgresql/postgresql.crt"));
-        let key = keywords.remove("sslkey").map(PathBuf::from);
-        let key = key.or_else(|| around.in_home(".postgresql/postgresql.key"));
+        let named_certificate = keywords.remove("sslcert").map(PathBuf::from);
+        let certificate =
+            named_certificate.or_else(|| around.in_home(".postgresql/postgresql.crt"));
+        let named_key = keywords.remove("sslkey").map(PathBuf::from);
+        let key = named_key.or_else(|| around.in_home(".postgresql/postgresql.key"));
         let mode = match keywords.remove("sslmode").as_deref() {
             None if is_system => TlsMode::VerifyFull,
             None | Some("prefer" | "allow") => TlsMode::Prefer,
@@ -68,7 +73,7 @@ impl TlsTerms {
         };
         Ok(Self {
             mode,
-            authorities: authorities.filter(|_| !is_system),
+            authorities: if is_system { None } else { authorities },
             client: certificate.zip(key),
         })
     }
@@ -117,8 +122,8 @@ impl TlsTerms {
             // A certificate that cannot be read need not be the one that is needed.
             roots.add_parsable_certificates(found.certs);
         }
-        let full = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
-        let full = full.build().map_err(|_| {
+        let builder = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
+        let full = builder.build().map_err(|_| {
             "TLS, and this system has no list of certificate authorities; name a file of them with \
              sslrootcert"
                 .to_owned()

@@ -40,6 +40,7 @@ impl Check {
             name: bare.unwrap_or_default().to_owned(),
             at: given.at.clone(),
             code: target.map_or(Code::Missing, Code::Relay),
+            queue_prefix: self.prefix.clone(),
             settings: PluginSettings::read(Layers(&[]), &mut self.problems),
             reuse: None,
             trials: Trials::default(),
