@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const X_RAY: &str = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1";
-const MESSAGES: usize = 300;
+const MESSAGES: usize = 500;
 const GROUPS: usize = 20;
 const KILLS: usize = 8;
 const FIFO: [(&str, &str); 1] = [("FifoQueue", "true")];
@@ -114,8 +114,7 @@ async fn kill_relays(target: &str) -> Arc<tempfile::TempDir> {
         "--log-level",
         "debug",
     ];
-    let slowly = ["--batch-size", "4", "--rate", "local:outbox=200/s"];
-    let more = [&words[..], &slowly].concat();
+    let more = [&words[..], &["--batch-size", "4", "--concurrency", "1"]].concat();
     let start = || relay("local:outbox", target, &more).aws(&MiniStack::shared().url());
     let mut running = start().start();
     let data = Arc::clone(running.data());

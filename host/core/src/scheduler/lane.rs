@@ -363,16 +363,17 @@ impl<J: WaitingJob> Lane<J> {
         by_rate.min(by_attempts).min(by_fleet)
     }
 
-    /// Returns when the passing of time alone lets it start or request more.
-    pub(super) fn attention(&self, now: BootInstant) -> Option<BootInstant> {
+    /// Returns when the passing of time alone lets it start or request more. Workers last looked for
+    /// jobs at `looked`.
+    pub(super) fn attention(&self, looked: BootInstant, now: BootInstant) -> Option<BootInstant> {
         let gathered = self.ready.due();
         let held = self.held.due();
         let wants = !self.ready.is_empty() || self.knowledge == Knowledge::Holds;
-        // If a token is available, the queue waits for something else.
+        // If a token was available, the queue waits for something else.
         let refilled = self
             .bucket
             .as_ref()
-            .filter(|bucket: &&Bucket| wants && bucket.available(now) == 0)
+            .filter(|bucket: &&Bucket| wants && bucket.available(looked) == 0)
             .map(|bucket| bucket.next(now).max(now + REFILL));
         let turns = self.turns.as_ref().and_then(GroupOrder::attention);
         let blocked = self.blocked.due();
@@ -389,7 +390,7 @@ impl<J: WaitingJob> Lane<J> {
         times
             .into_iter()
             .flatten()
-            .filter(|at| *at > now)
+            .filter(|at| *at > looked)
             .chain(self.ready.expires())
             .chain(self.held.expires())
             .chain(self.blocked.expires())

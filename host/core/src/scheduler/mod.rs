@@ -124,6 +124,8 @@ pub struct Scheduler<J> {
     ending_limit: usize,
     /// The delay of free permits that are too few for a call.
     gathering: BatchingDelay,
+    /// When workers last looked for jobs.
+    looked: Option<BootInstant>,
     /// Whether the workers had jobs to start at the last check.
     covered: bool,
     /// The duration of attempts.
@@ -190,6 +192,7 @@ impl<J: WaitingJob> Scheduler<J> {
             elsewhere: 0,
             ending_limit: usize::MAX,
             gathering: BatchingDelay::default(),
+            looked: None,
             covered: false,
             pace: Pace::default(),
             prefetch: limits.prefetch,
@@ -452,8 +455,11 @@ impl<J: WaitingJob> Scheduler<J> {
     /// Returns when `plan`, `expired` or `reserve_workers` may have more to do even if nothing
     /// happens.
     pub fn next_attention(&self, now: BootInstant) -> Option<BootInstant> {
-        let gathered = self.gathering.due().filter(|at| *at > now);
-        let lanes = self.lanes.active().filter_map(|lane| lane.attention(now));
+        // Work that became due since the last look waits for the next one.
+        let looked = self.looked.map_or(now, |looked| looked.min(now));
+        let gathered = self.gathering.due().filter(|at| *at > looked);
+        let lanes = self.lanes.active();
+        let lanes = lanes.filter_map(|lane| lane.attention(looked, now));
         // After a stop nothing is received any more, so the end of a queue's rest does not matter.
         let rest_ends = if !self.stopped {
             self.lanes.rest_ends(now)
@@ -461,7 +467,7 @@ impl<J: WaitingJob> Scheduler<J> {
             None
         };
         let lanes = lanes.chain(rest_ends);
-        let probe = self.control.probe_at(now);
+        let probe = self.control.probe_at(looked);
         gathered.into_iter().chain(lanes).chain(probe).min()
     }
 

@@ -145,6 +145,7 @@ impl<J: WaitingJob> Scheduler<J> {
     /// Reserves as many workers as have something to do. Each counts as running from now on, until
     /// `next_jobs` returns nothing for it.
     pub fn reserve_workers(&mut self, now: BootInstant) -> usize {
+        self.looked = Some(now);
         let free = self.attempts_limit_now(now).saturating_sub(self.running);
         if free == 0 || self.startable_lane(now).is_none() {
             return 0;
@@ -162,6 +163,7 @@ impl<J: WaitingJob> Scheduler<J> {
 
     /// Returns the next jobs of a worker. `None` releases the worker.
     pub fn next_jobs(&mut self, now: BootInstant) -> Option<Start<J>> {
+        self.looked = Some(now);
         let welcome = self.running <= self.attempts_limit_now(now);
         let (index, jobs) = loop {
             let (Some(index), true) = (self.startable_lane(now), welcome) else {

@@ -380,6 +380,52 @@ fn available_tokens_cause_no_timer_wakeups() {
 }
 
 #[test]
+fn token_that_comes_between_a_look_and_the_timer_is_used() {
+    let limits = LaneLimits {
+        rate: Some(100.0),
+        attempts: None,
+        paused: false,
+    };
+    let mut scheduler = scheduler(1, 4, 1, limits);
+    let mut looked = 0;
+    loop {
+        answer(&mut scheduler, at(looked), |_| true);
+        let started = start(&mut scheduler, at(looked));
+        if started.is_empty() {
+            break;
+        }
+        for start in started {
+            end(&mut scheduler, start, Signal::Open, at(looked));
+        }
+        looked += 1;
+    }
+    assert!(scheduler.waiting() > 0, "messages wait for a token");
+    // The next token is there before anything asks for a timer.
+    let later = at(looked + 50);
+    assert!(scheduler.next_attention(later).is_some());
+    assert!(!start(&mut scheduler, later).is_empty());
+}
+
+#[test]
+fn held_message_that_is_due_between_a_look_and_the_timer_is_started() {
+    let mut scheduler = scheduler(1, 8, 1, LaneLimits::default());
+    answer(&mut scheduler, at(0), |_| true);
+    answer(&mut scheduler, at(1), |_| true);
+    for start in start(&mut scheduler, at(2)) {
+        end(&mut scheduler, start, Signal::Busy, at(3));
+    }
+    assert!(
+        start(&mut scheduler, at(5_002)).is_empty(),
+        "nothing is due"
+    );
+    let attention = scheduler.next_attention(at(5_004));
+    assert!(
+        attention.is_some_and(|at_once| at_once <= at(5_004)),
+        "{attention:?}"
+    );
+}
+
+#[test]
 fn lesson_15_queue_whose_messages_need_no_run_may_still_hold_more() {
     let mut scheduler = scheduler(2, 1, 1, LaneLimits::default());
     for mut poll in scheduler.plan(at(0)) {

@@ -84,6 +84,11 @@ impl SchedulerWorld {
             self.polls.push((poll, until));
         }
         self.attention = self.scheduler.next_attention(self.now);
+        if self.attention.is_some_and(|at| at <= self.now) {
+            // Something became due since workers last looked.
+            self.start();
+            self.attention = self.scheduler.next_attention(self.now);
+        }
         assert!(
             self.attention.is_none_or(|at| at > self.now),
             "the intake would spin"
