@@ -84,7 +84,7 @@ struct FullNames<'a> {
 
 impl FullNames<'_> {
     /// Returns names, separated by commas, as full names. Their place then quotes what is written.
-    /// With `backend`, they are the bare names of its queues.
+    /// They are the bare names of the queues of `backend`, if there is one.
     fn full(&mut self, given: WrittenValue, backend: Option<&str>) -> WrittenValue {
         let names = given.text.split(',');
         let names = names.map(|name| self.full_name(name, &given.at, backend));

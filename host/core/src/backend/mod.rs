@@ -405,9 +405,9 @@ pub struct QueueKey {
 /// The roles that get rights on a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BackendRoles {
-    /// Those that receive and settle messages.
+    /// The roles that receive and settle messages.
     pub workers: Vec<String>,
-    /// Those that only send.
+    /// The roles that only send.
     pub producers: Vec<String>,
 }
 

@@ -458,8 +458,8 @@ impl<J: WaitingJob> Scheduler<J> {
         // Work that became due since the last look waits for the next one.
         let looked = self.looked.map_or(now, |looked| looked.min(now));
         let gathered = self.gathering.due().filter(|at| *at > looked);
-        let lanes = self.lanes.active();
-        let lanes = lanes.filter_map(|lane| lane.attention(looked, now));
+        let active = self.lanes.active();
+        let lanes = active.filter_map(|lane| lane.attention(looked, now));
         // After a stop nothing is received any more, so the end of a queue's rest does not matter.
         let rest_ends = if !self.stopped {
             self.lanes.rest_ends(now)

@@ -13,7 +13,7 @@ const EXAMPLES: &str = "\
 Examples:
   dispatcher postgres init --postgres-url postgres://owner@db/app
   dispatcher postgres init --worker-role jobs_worker --producer-role app
-      and gives two roles their rights: one receives and settles, the other only sends
+      with the rights of two roles: one handles messages, the other only sends
   dispatcher postgres init --worker-role jobs_worker --print > init.sql
       prints the statements for psql or a migration, and connects to nothing
 
@@ -22,6 +22,7 @@ the queues that exist. A second run changes nothing. Run it again after an updat
 
 /// Prepare a PostgreSQL database for queues named postgres:NAME
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub(super) enum Command {
     Init(Args),
 }

@@ -301,6 +301,7 @@ fn flags_exist(name: &str, document: &str) -> usize {
         &["dev"],
         &["schedule", "add"],
         &["schedule", "list"],
+        &["postgres", "init"],
         &["plugin", "new"],
         &["plugin", "build"],
         &["plugin", "check"],

@@ -98,11 +98,11 @@ impl Address {
     /// Returns a name of the server and the database for messages, without the password.
     pub(super) fn place(&self) -> String {
         let config = &self.config;
-        let hosts = config.get_hosts().iter().map(|host| match host {
+        let named = config.get_hosts().iter().map(|host| match host {
             tokio_postgres::config::Host::Tcp(name) => name.clone(),
             tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
         });
-        let hosts: Vec<String> = hosts.collect();
+        let hosts: Vec<String> = named.collect();
         let port = config.get_ports().first().copied().unwrap_or(5432);
         let database = config.get_dbname().or(config.get_user());
         format!(
