@@ -335,7 +335,11 @@ impl PostgresQueue {
         let left = ask.max - alone.messages.len();
         if !walk.groups_first && left > 0 && held < bytes {
             let rest = Ask { max: left, ..ask };
-            grouped = self.look_at_groups(&mut walk, rest, bytes - held).await?;
+            grouped = match self.look_at_groups(&mut walk, rest, bytes - held).await {
+                // The messages that were taken are returned; the next look fails again.
+                Err(_) if !alone.messages.is_empty() => LookAnswer::default(),
+                answered => answered?,
+            };
         }
         let both = alone.messages.into_iter().chain(grouped.messages);
         Ok(LookAnswer {
@@ -392,9 +396,15 @@ impl PostgresQueue {
         bytes: u64,
     ) -> Result<LookAnswer, QueueError> {
         let now = clock::now();
-        if walk.rests_until.is_some_and(|until| now < until) {
+        if ask.newest_first {
+            return Ok(self.look_at_all(ask, bytes, true).await?.0);
+        }
+        if let Some(until) = walk.rests_until
+            && now < until
+        {
             return Ok(LookAnswer {
                 all: true,
+                next_due: Some(until.since(now)),
                 ..LookAnswer::default()
             });
         }

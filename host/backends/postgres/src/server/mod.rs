@@ -21,7 +21,9 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// The time limit of a statement. Each is short; one that takes longer waits for a lock, or the
 /// server is gone.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_secs(10);
+/// The time limit of an installation, which may build indexes of existing queues.
+const INSTALLATION: Duration = Duration::from_secs(600);
 
 /// The time limit of cancelling a statement.
 const CANCEL: Duration = Duration::from_secs(5);
@@ -110,7 +112,7 @@ impl Server {
     /// Runs several statements without values, as one transaction.
     pub(crate) async fn run_script(&self, sql: &str) -> Result<(), CallError> {
         let connection = self.connection().await?;
-        let answered = within(ANSWER * 20, connection.batch_execute(sql)).await;
+        let answered = within(INSTALLATION, connection.batch_execute(sql)).await;
         Ok(self.judge(connection, answered).await?)
     }
 
