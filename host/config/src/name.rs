@@ -136,7 +136,7 @@ fn find(text: &str, backend: &str) -> Result<&'static dyn Backend, String> {
         } else {
             format!(
                 "`{text}` names {absent}; \
-             wanted NAME, an SQS URL or ARN, local:NAME, redis:NAME or dynamodb:TABLE"
+             wanted NAME, an SQS URL or ARN, local:NAME, redis:NAME, postgres:NAME or dynamodb:TABLE"
             )
         }
     })

@@ -127,6 +127,10 @@ impl BackendClient for PostgresClient {
     }
 
     async fn install(&self, roles: &BackendRoles) -> Result<(), CallError> {
-        self.server.run_script(&install::script(roles)).await
+        self.server.run_script(&install::script(roles)).await?;
+        for queue in queue::unprepared(&self.server).await? {
+            tracing::warn!(queue, "queue of pgmq not prepared; its first use says why");
+        }
+        Ok(())
     }
 }

@@ -111,8 +111,8 @@ DECLARE
     q TEXT := 'q_' || lower(queue);
     a TEXT := 'a_' || lower(queue);
 BEGIN
-    IF queue = '' OR octet_length(queue) > 47 OR queue ~ '\$|;|--|''' THEN
-        RAISE EXCEPTION 'queue name % is not valid: wanted 1 to 47 bytes without $, ;, -- and ''', queue
+    IF queue !~ '^[A-Za-z0-9_.-]{1,47}$' THEN
+        RAISE EXCEPTION 'queue name "%" is not valid; wanted 1 to 47 letters, digits, "-", "_" and ".", and no "postgres:"', queue
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     PERFORM pg_advisory_xact_lock(hashtext('pgmq.queue_' || lower(queue)));
@@ -180,13 +180,21 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     id BIGINT;
 BEGIN
+    IF body IS NULL THEN
+        RAISE EXCEPTION 'the body of a message for queue % is NULL', queue
+            USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    IF jsonb_typeof(headers) <> 'object' THEN
+        RAISE EXCEPTION 'the headers of a message for queue % are no JSON object', queue
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     IF message_group IS NOT NULL THEN
         headers := coalesce(headers, '{}') || jsonb_build_object('x-pgmq-group', message_group);
     END IF;
     IF to_regclass(format('pgmq.%I', 'q_' || lower(queue))) IS NULL THEN
         RAISE EXCEPTION 'queue % does not exist', queue
             USING ERRCODE = 'undefined_table',
-            HINT = format('SELECT dispatcher.create_queue(%L)', queue);
+            HINT = 'Start a process that receives from it, or let the owner run SELECT dispatcher.create_queue(''NAME'').';
     END IF;
     EXECUTE format('INSERT INTO pgmq.%I (vt, message, headers)
         VALUES (clock_timestamp() + $1, $2, $3) RETURNING msg_id', 'q_' || lower(queue))
@@ -209,7 +217,7 @@ BEGIN
     IF body ~ '^\s*[\[{]' THEN
         BEGIN
             content := body::jsonb;
-        EXCEPTION WHEN invalid_text_representation THEN
+        EXCEPTION WHEN invalid_text_representation OR numeric_value_out_of_range THEN
             NULL;
         END;
     END IF;

@@ -53,7 +53,7 @@ has been stored.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The queue: NAME, an SQS URL or ARN, local:NAME, redis:NAME or dynamodb:TABLE
+    /// The queue: NAME, an SQS URL or ARN, local:NAME, redis:NAME, postgres:NAME or dynamodb:TABLE
     pub queue: String,
     #[command(flatten)]
     pub message: MessageArgs,

@@ -10,6 +10,7 @@ use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::queue::{Ask, ErrorKind, QueueError, ReceivedMessages, VISIBILITY_CEILING};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_postgres::Row;
@@ -492,7 +493,15 @@ impl PostgresQueue {
             (&count, Type::INT8),
             (&bytes, Type::INT8),
         ];
-        let mut rows = self.server.run(sql, &[&common[..], more].concat()).await?;
+        let values = [&common[..], more].concat();
+        let mut rows = match self.rows_if_there(sql, &values).await? {
+            Some(rows) => rows,
+            None => {
+                super::create(&self.server, &self.name).await?;
+                self.server.run(sql, &values).await?
+            }
+        };
+        self.is_there.store(true, Relaxed);
         let summary = rows.pop();
         let messages = self.messages(&rows)?;
         let Some(summary) = summary else {

@@ -6,10 +6,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dispatcher_core::message::{Attribute, AttributeValue, OutgoingMessage};
-use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError};
-use serde::de::IgnoredAny;
-use serde_json::{Map, Value, json};
+use dispatcher_core::message::{Attribute, AttributeValue, Message, OutgoingMessage};
+use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError, origin};
+use serde_json::{Map, Value};
 
 /// The header with the group of a message, as pgmq has it.
 const GROUP: &str = "x-pgmq-group";
@@ -54,7 +53,7 @@ impl Columns {
             headers.insert(GROUP.to_owned(), group.clone().into());
         }
         let is_json = item.body.trim_start().starts_with(['{', '['])
-            && serde_json::from_str::<IgnoredAny>(&item.body).is_ok();
+            && serde_json::from_str::<Value>(&item.body).is_ok();
         let message = if is_json {
             item.body.clone()
         } else {
@@ -124,11 +123,23 @@ fn text(value: Value) -> String {
     }
 }
 
-/// Returns the headers that a dead letter gets, as JSON.
-pub(super) fn of_dead_letter(reason: &str, source: &str) -> String {
+/// Returns the headers that a dead letter gets, as JSON: why it is one, and its id and time of first
+/// receipt before it was moved.
+pub(super) fn of_dead_letter(message: &Message, reason: &str) -> String {
     // The server's texts have no NUL.
     let reason = reason.replace('\0', "\u{fffd}");
-    json!({DEAD_LETTER_REASON: reason, DEAD_LETTER_SOURCE: source}).to_string()
+    let mut added = Map::new();
+    for mark in origin::of_copy(message, None) {
+        if let AttributeValue::Text(text) = mark.value {
+            added.insert(mark.name, text.into());
+        }
+    }
+    added.insert(DEAD_LETTER_REASON.to_owned(), reason.into());
+    added.insert(
+        DEAD_LETTER_SOURCE.to_owned(),
+        message.source.as_str().into(),
+    );
+    Value::Object(added).to_string()
 }
 
 #[cfg(test)]
@@ -148,7 +159,17 @@ mod tests {
         for json in [r#"{"a": [1]}"#, " [1, 2]\n", "{}"] {
             assert_eq!(columns(json), json);
         }
-        for text in ["", "5", "null", "\"x\"", "{broken", "{} {}", "[1", "grüße"] {
+        for text in [
+            "",
+            "5",
+            "null",
+            "\"x\"",
+            "{broken",
+            "{} {}",
+            "[1",
+            "grüße",
+            r#"["\ud800"]"#,
+        ] {
             assert_eq!(columns(text), Value::from(text).to_string(), "{text}");
         }
     }

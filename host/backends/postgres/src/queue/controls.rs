@@ -13,6 +13,13 @@ pub(crate) async fn names(server: &Server) -> Result<Vec<String>, QueueError> {
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
+/// Returns the names of the queues of pgmq that could not be prepared.
+pub(crate) async fn unprepared(server: &Server) -> Result<Vec<String>, QueueError> {
+    let sql = "SELECT queue_name::text FROM pgmq.meta WHERE NOT dispatcher.is_prepared(queue_name)";
+    let rows = server.run(sql, &[]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
 /// Returns the operators' settings of each of these queues, by their bare names.
 pub(crate) async fn controls(
     server: &Server,

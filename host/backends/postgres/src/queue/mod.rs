@@ -16,7 +16,7 @@ use crate::server::time::{ServerTime, micros};
 use crate::server::{Server, StatementError, Value};
 use claim::{ClaimState, READ_BYTES};
 use content::{Columns, Headers};
-pub(crate) use controls::{change_control, controls, names};
+pub(crate) use controls::{change_control, controls, names, unprepared};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{ContentError, Message, Outcome, OutgoingMessage, Receipt};
@@ -29,6 +29,7 @@ use receipt::Delivery;
 use settle::RecentCopies;
 use statements::{QueueTables, Statements};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -69,11 +70,14 @@ pub struct PostgresQueue {
     dead_letter_queue: Option<String>,
     dead_lettered: RecentCopies,
     claims: ClaimState,
+    /// Whether the queue has existed. One that is gone since is not created by a receive.
+    is_there: AtomicBool,
     budget: Option<Arc<Budget>>,
 }
 
 impl PostgresQueue {
-    /// Opens a queue by its bare name, and creates it if it does not exist. Dead letters go to `NAME.dead` by default; a queue whose name ends in `.dead` has no default.
+    /// Opens a queue by its bare name. The first send or receive creates one that does not exist. Dead
+    /// letters go to `NAME.dead` by default; a queue whose name ends in `.dead` has no default.
     ///
     /// # Errors
     /// Fails if the server cannot be reached, or lacks what `dispatcher postgres init` makes.
@@ -94,7 +98,7 @@ impl PostgresQueue {
             let kind = ErrorKind::Invalid;
             return Err(QueueError { kind, message });
         }
-        create(server, name).await?;
+        let is_there = prepare(server, name).await?;
         let table = table(name);
         let tables = QueueTables {
             table: table.clone(),
@@ -125,6 +129,7 @@ impl PostgresQueue {
             dead_letter_queue: dead_letter,
             dead_lettered: RecentCopies::default(),
             claims,
+            is_there: AtomicBool::new(is_there),
             budget: options.budget,
         })
     }
@@ -139,8 +144,27 @@ impl PostgresQueue {
     async fn read(&self, sql: &str, values: &[Value<'_>]) -> Result<Vec<Message>, QueueError> {
         let largest = self.largest();
         let all = [&[(&largest as _, Type::INT8)], values].concat();
-        let rows = self.server.run(sql, &all).await?;
+        let Some(rows) = self.rows_if_there(sql, &all).await? else {
+            return Ok(Vec::new());
+        };
         self.messages(&rows)
+    }
+
+    /// Runs a statement; `None` if the queue was not created yet.
+    async fn rows_if_there(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> Result<Option<Vec<Row>>, QueueError> {
+        match self.server.run(sql, values).await {
+            Ok(rows) => Ok(Some(rows)),
+            Err(error)
+                if error.kind == ErrorKind::NotFound && !self.is_there.load(Ordering::Relaxed) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn messages(&self, rows: &[Row]) -> Result<Vec<Message>, QueueError> {
@@ -222,20 +246,29 @@ fn not_a_name(name: &str) -> Option<String> {
     is_long.then(|| format!("`{name}` has more than {LONGEST_NAME} characters, pgmq's limit"))
 }
 
-/// Creates a queue unless it exists and is prepared.
+/// Prepares a queue that another client of pgmq has made. Returns whether the queue exists.
+async fn prepare(server: &Server, queue: &str) -> Result<bool, CallError> {
+    let table = table(queue);
+    let sql = "SELECT dispatcher.is_prepared($1), to_regclass(format('pgmq.%I', $2)) IS NOT NULL";
+    let values: [Value<'_>; 2] = [(&queue, Type::TEXT), (&table, Type::TEXT)];
+    let rows = server.run(sql, &values).await?;
+    let found = rows.first().map(|row| (row.get(0), row.get(1)));
+    let (is_prepared, is_there) = found.unwrap_or_default();
+    if is_there && !is_prepared {
+        create(server, queue).await?;
+    }
+    Ok(is_there)
+}
+
+/// Creates a queue, or adds what it lacks.
 async fn create(server: &Server, queue: &str) -> Result<(), CallError> {
     let values: [Value<'_>; 1] = [(&queue, Type::TEXT)];
-    let prepared = server.run("SELECT dispatcher.is_prepared($1)", &values);
-    let is_prepared = prepared.await?.first().is_some_and(|row| row.get(0));
-    if !is_prepared {
-        server
-            .run("SELECT dispatcher.create_queue($1)", &values)
-            .await?;
-        tracing::info!(
-            queue = format!("postgres:{queue}"),
-            "queue created or prepared"
-        );
-    }
+    let sql = "SELECT dispatcher.create_queue($1)";
+    server.run(sql, &values).await?;
+    tracing::info!(
+        queue = format!("postgres:{queue}"),
+        "queue created or prepared"
+    );
     Ok(())
 }
 
@@ -311,8 +344,10 @@ impl Queue for PostgresQueue {
             && error.kind == ErrorKind::NotFound
             && create(&self.server, &self.name).await.is_ok()
         {
-            // The queue was dropped meanwhile.
             stored = self.send_batch(&columns).await;
+        }
+        if stored.is_ok() {
+            self.is_there.store(true, Ordering::Relaxed);
         }
         let sent = match stored {
             Ok(ids) => ids.into_iter().map(|id| Ok(id.to_string())).collect(),
@@ -327,8 +362,8 @@ impl Queue for PostgresQueue {
 
     async fn depth(&self) -> Result<Depth, QueueError> {
         let values: [Value<'_>; 1] = [(&COUNTED, Type::INT8)];
-        let rows = self.server.run(&self.statements.depth, &values).await?;
-        let Some(row) = rows.first() else {
+        let rows = self.rows_if_there(&self.statements.depth, &values).await?;
+        let Some(row) = rows.as_ref().and_then(|rows| rows.first()) else {
             return Ok(Depth::default());
         };
         let oldest: Option<i64> = row.get(3);
@@ -374,8 +409,9 @@ impl Queue for PostgresQueue {
     }
 
     async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
-        let rows = self.server.run(&self.statements.end, &[]).await?;
-        let last: i64 = rows.first().map_or(0, |row| row.get(0));
+        let rows = self.rows_if_there(&self.statements.end, &[]).await?;
+        let last = rows.as_ref().and_then(|rows| rows.first());
+        let last: i64 = last.map_or(0, |row| row.get(0));
         Ok(BrowseCursor(last.to_string()))
     }
 
@@ -392,6 +428,12 @@ impl Queue for PostgresQueue {
             return Ok(None);
         };
         let values: [Value<'_>; 1] = [(&id, Type::INT8)];
+        // People know a dead letter by the id that it had before. Its queue is read for it.
+        if self.name.ends_with(DEAD)
+            && let Some(copy) = self.read(&self.statements.find_copy, &values).await?.pop()
+        {
+            return Ok(Some(copy));
+        }
         Ok(self.read(&self.statements.find, &values).await?.pop())
     }
 
@@ -400,14 +442,15 @@ impl Queue for PostgresQueue {
             return Ok(false);
         };
         let values: [Value<'_>; 1] = [(&id, Type::INT8)];
-        let removed = self.server.run(&self.statements.cancel_delayed, &values);
-        Ok(!removed.await?.is_empty())
+        let removed = self.rows_if_there(&self.statements.cancel_delayed, &values);
+        Ok(removed.await?.is_some_and(|rows| !rows.is_empty()))
     }
 
     async fn purge(&self) -> Result<PurgeStep, QueueError> {
         let values: [Value<'_>; 1] = [(&PURGED_AT_ONCE, Type::INT8)];
-        let rows = self.server.run(&self.statements.purge, &values).await?;
-        let removed: i64 = rows.first().map_or(0, |row| row.get(0));
+        let rows = self.rows_if_there(&self.statements.purge, &values).await?;
+        let counted = rows.as_ref().and_then(|rows| rows.first());
+        let removed: i64 = counted.map_or(0, |row| row.get(0));
         Ok(PurgeStep {
             removed: Some(removed.unsigned_abs()),
             has_more: removed == PURGED_AT_ONCE,

@@ -102,7 +102,7 @@ impl PostgresQueue {
                 return Err(ItemError::Refused(why));
             }
             Outcome::DeadLetter(reason) => {
-                let added = of_dead_letter(reason, &message.source);
+                let added = of_dead_letter(message, reason);
                 endings.dead.insert(delivery, added);
             }
         }

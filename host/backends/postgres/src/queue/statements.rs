@@ -28,6 +28,7 @@ pub(super) struct Statements {
     pub list: String,
     pub end: String,
     pub find: String,
+    pub find_copy: String,
     pub peek: String,
     pub depth: String,
     pub purge: String,
@@ -127,6 +128,10 @@ impl Statements {
             list: tables.fill(include_str!("sql/list.sql")),
             end: tables.fill("SELECT coalesce(max(msg_id), 0) FROM {queue}"),
             find: tables.fill("SELECT {message} FROM {queue} m WHERE msg_id = $2 AND vt <= now()"),
+            find_copy: tables.fill(
+                "SELECT {message} FROM {queue} m \
+                 WHERE headers->>'dispatcher-first-id' = $2::text AND vt <= now() LIMIT 1",
+            ),
             peek: tables.fill(
                 "SELECT {message} FROM (SELECT * FROM {queue} WHERE vt <= now() ORDER BY vt LIMIT $2) m",
             ),

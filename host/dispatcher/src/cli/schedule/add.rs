@@ -31,7 +31,7 @@ seconds. Prints the id, which `schedule cancel` takes, and when the message is d
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The queue: NAME, an SQS URL or ARN, local:NAME or redis:NAME
+    /// The queue: NAME, an SQS URL or ARN, local:NAME, redis:NAME or postgres:NAME
     pub queue: String,
     /// How long from now, as in 90s or 36h
     #[arg(id = "in", long = "in", value_name = "TIME")]

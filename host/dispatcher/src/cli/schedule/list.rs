@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args, typed: &LooseArguments) -> Result<(), Failure> {
     let is_local = name.is_none_or(|name| name.backend.facts().is_embedded);
     if is_local && args.queue.is_none() && places.schedule_table.is_none() && !args.json {
         output::note(
-            "for queues of SQS and Redis, name the queue, or the table with --schedule-table",
+            "for queues of SQS, Redis and PostgreSQL, name the queue, or the table with --schedule-table",
         );
     }
     Ok(())
