@@ -1,7 +1,7 @@
 //! Queues on PostgreSQL, as developers and operators use them: roles, transactions, TLS, a server
 //! that dies.
 
-use crate::scene::{printed, prints, run};
+use crate::scene::{guest, printed, prints, run};
 use dispatcher_tests::certificates::Certificates;
 use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
 use dispatcher_tests::postgres::PostgresServer;
@@ -50,6 +50,7 @@ fn roles_have_the_rights_that_init_gives_and_no_others() {
         assert_eq!(done.code, 0, "{}", done.stderr);
     }
     let mut running = started(receiving(&server.url_of("worker"), &[]));
+    running.wait_for_line(|line| line.contains("queue created or prepared"));
     let sent = server.try_sql("app", "SELECT dispatcher.send('jobs', 'print:1')");
     assert_eq!(sent.as_deref(), Ok("1"));
     running.wait_for_line(printed);
@@ -87,6 +88,27 @@ fn what_is_missing_is_named_with_its_remedy() {
     }
     let printed = command(&server.url(), &["postgres", "init", "--print"]);
     assert_eq!(printed.code, 0, "{}", printed.stderr);
+    let said = command(&server.url(), &["postgres", "init"]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let plugin = guest("hello");
+    let check = ["check", "--queues", "postgres:typo", "--plugin", &plugin];
+    let checked = command(&server.url(), &check);
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
+    let made = server.sql("SELECT count(*) FROM pgmq.meta");
+    assert_eq!(made, "0", "a check creates nothing");
+    for wrong in ["'postgres:jobs'", "'a b'", "repeat('x', 48)"] {
+        let create = format!("SELECT dispatcher.create_queue({wrong})");
+        let error = server.try_sql("dispatcher", &create).expect_err(wrong);
+        assert!(error.contains("is not valid; wanted"), "{error}");
+    }
+    for (call, says) in [
+        ("send('jobs', NULL::jsonb)", "is NULL"),
+        ("send('jobs', '{}'::jsonb, '[1]')", "no JSON object"),
+    ] {
+        let call = format!("SELECT dispatcher.{call}");
+        let error = server.try_sql("dispatcher", &call).expect_err(says);
+        assert!(error.contains(says), "{error}");
+    }
     // As psql runs it in a migration.
     server.sql(&printed.stdout);
     let sent = command(&server.url(), &["send", "postgres:jobs", "x"]);
@@ -220,6 +242,7 @@ fn modes_of_tls_are_those_of_libpq() {
     assert_eq!(done.code, 0, "{}", done.stderr);
     let url = with_authority("localhost", "sslmode=verify-full");
     let mut running = started(receiving(&url, &[]));
+    running.wait_for_line(|line| line.contains("queue created or prepared"));
     server.sql("SELECT dispatcher.send('jobs', 'print:1')");
     running.wait_for_line(printed);
     let encrypted = "SELECT bool_and(ssl), count(*) > 1 FROM pg_stat_ssl JOIN pg_stat_activity \

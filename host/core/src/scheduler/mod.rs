@@ -480,6 +480,8 @@ impl<J: WaitingJob> Scheduler<J> {
         now: BootInstant,
     ) -> Vec<(usize, J)> {
         self.stopped = true;
+        // Workers do not look any more, so their timers do not matter.
+        self.looked = Some(now);
         let lanes = self.lanes.iter_mut().enumerate();
         lanes
             .flat_map(|(index, lane)| {

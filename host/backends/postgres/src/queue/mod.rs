@@ -253,7 +253,7 @@ async fn prepare(server: &Server, queue: &str) -> Result<bool, CallError> {
     let values: [Value<'_>; 2] = [(&queue, Type::TEXT), (&table, Type::TEXT)];
     let rows = server.run(sql, &values).await?;
     let found = rows.first().map(|row| (row.get(0), row.get(1)));
-    let (is_prepared, is_there) = found.unwrap_or_default();
+    let (is_prepared, is_there): (bool, bool) = found.unwrap_or_default();
     if is_there && !is_prepared {
         create(server, queue).await?;
     }
