@@ -17,8 +17,8 @@ settings! {
     struct FleetSettings;
 
     /// The store that all processes share: local:NAME (the processes of this machine with the same
-    /// data folder), redis:NAME (with the same server and prefix), postgres:NAME or dynamodb:TABLE. Fleets of
-    /// different names share nothing
+    /// data folder), redis:NAME (with the same server and prefix), postgres:NAME or
+    /// dynamodb:TABLE. Fleets of different names share nothing
     "fleet-store" => Setting::new("BACKEND:NAME").default("local:").flag(Group::Limits),
         store: Option<FleetPlace> = |given| {
             let place = given.one(|given| {

@@ -410,8 +410,8 @@ impl Queue for PostgresQueue {
 
     async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
         let rows = self.rows_if_there(&self.statements.end, &[]).await?;
-        let last = rows.as_ref().and_then(|rows| rows.first());
-        let last: i64 = last.map_or(0, |row| row.get(0));
+        let row = rows.as_ref().and_then(|rows| rows.first());
+        let last: i64 = row.map_or(0, |row| row.get(0));
         Ok(BrowseCursor(last.to_string()))
     }
 
