@@ -119,7 +119,7 @@ async fn listen_once(
                 subscribed?;
                 is_subscribed = true;
                 *is_lost = false;
-                // What was sent before has not been heard.
+                // Earlier notifications were not received.
                 if let Some(listener) = listener.upgrade() {
                     listener.wake(None);
                 }

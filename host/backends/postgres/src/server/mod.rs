@@ -24,7 +24,6 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 const ANSWER: Duration = Duration::from_secs(10);
 /// The time limit of an installation, which may build indexes of existing queues.
 const INSTALLATION: Duration = Duration::from_secs(600);
-
 /// The time limit of cancelling a statement.
 const CANCEL: Duration = Duration::from_secs(5);
 
@@ -59,8 +58,8 @@ impl From<StatementError> for CallError {
 }
 
 impl Server {
-    /// Reads the address; `None` is libpq's default. Connections are made when they are needed, at most `connections`, and one
-    /// that listens.
+    /// Reads the address; `None` is libpq's default. Connections are made when they are needed, at
+    /// most `connections`, and one that listens.
     ///
     /// # Errors
     /// Returns what is wrong with the address.
