@@ -26,6 +26,7 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
     let processes = if chance(rng, 250) { 2 } else { 1 };
     let mut scenario = Scenario {
         seed,
+        step_us: 0,
         weighted: queues.len() > 1 && chance(rng, 300),
         sends: sends(rng, &queues),
         happenings: happenings(rng, processes),
@@ -82,7 +83,16 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
             &mut Rng::with_seed(seed ^ 0x04e1_0ad5_ca5c_ade0),
         );
     }
+    scenario.step_us = step_us(&mut Rng::with_seed(seed ^ 0x0c10_c4c4_ee95_0001));
     scenario
+}
+
+/// In half of the scenarios, time passes within a step of a process.
+fn step_us(rng: &mut Rng) -> u64 {
+    if chance(rng, 500) {
+        return 0;
+    }
+    pick(rng, &[1, 10, 50])
 }
 
 /// In one of six scenarios limits hold for all processes together, of which there are more then. The

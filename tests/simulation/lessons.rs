@@ -27,6 +27,7 @@ pub(crate) fn calm(flavour: Flavour) -> Scenario {
     let grouped = flavour == Flavour::Fifo;
     Scenario {
         seed: 0,
+        step_us: 0,
         queues: vec![queue],
         weighted: false,
         route: RoutePlan {

@@ -44,14 +44,19 @@ pub(crate) fn run(scenario: &Scenario) -> EndedRun {
     fastrand::seed(scenario.seed);
     WAKES.set(0);
     let simulation = Simulation::begin(DATE);
+    simulated::set_step(Duration::from_micros(scenario.step_us));
+    let sim = Sim::new(World::new(Arc::new(scenario.clone())));
+    let parked = sim.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .on_thread_park(|| {
+        .on_thread_park(move || {
             WAKES.set(WAKES.get() + 1);
+            if let Some(now) = simulated::before_jump() {
+                parked.lock().check_workers(now);
+            }
             simulated::advance();
         })
         .build()
         .expect("a runtime of one thread needs nothing that could be missing");
-    let sim = Sim::new(World::new(Arc::new(scenario.clone())));
     runtime.block_on(drive(&sim));
     let took = clock::now().since(BootInstant::default());
     drop(runtime);

@@ -6,6 +6,8 @@
 pub(crate) struct Scenario {
     /// Of every choice that the scenario leaves open.
     pub seed: u64,
+    /// The time that each read of the clock takes, in microseconds.
+    pub step_us: u64,
     /// In the route's order.
     pub queues: Vec<QueuePlan>,
     /// By weight; otherwise strictly in order.
@@ -347,7 +349,8 @@ impl Scenario {
 impl std::fmt::Display for Scenario {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let order = if self.weighted { "weighted" } else { "strict" };
-        writeln!(out, "seed {} · {} processes · {order} order", self.seed, self.processes)?;
+        let (seed, processes, step_us) = (self.seed, self.processes, self.step_us);
+        writeln!(out, "seed {seed} · {processes} processes · {order} order · {step_us} µs a read")?;
         writeln!(out, "{:?}\n{:?}\n{:?}", self.route, self.faults, self.mix)?;
         if let Some(fleet) = &self.fleet {
             writeln!(out, "{fleet:?}")?;

@@ -40,7 +40,7 @@ impl World {
             delivery.life == life
                 && !delivery.reached.is_some_and(gathers)
                 && self.queue_of(one) == queue
-                && delivery.reached.is_some_and(|at| at < now)
+                && delivery.reached.is_some_and(|at| at + self.moment() < now)
                 && delivery.tried.is_empty()
                 && !starting.contains(&one)
                 && alone(one)
@@ -73,7 +73,7 @@ impl World {
     /// An attempt begins on a delivery.
     pub(crate) fn check_age(&mut self, life: usize, delivery: usize, now: BootInstant) {
         let one = &self.deliveries[delivery];
-        let (message, old) = (one.message, one.expires <= now);
+        let (message, old) = (one.message, one.expires + self.moment() <= now);
         if old {
             let why = format!("message {message}, delivery {delivery}");
             self.fails("started-too-old", why);
@@ -118,7 +118,7 @@ impl World {
                 Err("shed-two-ways")
             } else if !matches!(said, None | Some(WorldAnswer::Kept)) && !self.pauses(delivery) {
                 Err("shed-after-an-attempt")
-            } else if clock::now() < one.expires && !again {
+            } else if clock::now() + self.moment() < one.expires && !again {
                 Err("shed-early")
             } else {
                 Ok(())

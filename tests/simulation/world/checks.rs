@@ -15,10 +15,21 @@ const STORE_TAKES: Duration = Duration::from_secs(2);
 /// Nothing is extended beyond the ceiling, and a call that extends up to it may be so late.
 const CEILING_MARGIN: Duration = Duration::from_secs(5);
 
+/// Tokens of a rate are waited for together for so long.
+const STARTS_WITHIN: Duration = Duration::from_millis(15);
+
 /// Timers may be so late.
 const SLACK: Duration = Duration::from_millis(2);
 
+/// The clock is read at most so often in a step of a process, and in what it does at once.
+const READS: u32 = 1_000;
+
 impl World {
+    /// How long what happens at once may take.
+    pub(crate) fn moment(&self) -> Duration {
+        Duration::from_micros(self.scenario.step_us) * READS
+    }
+
     /// A message is delivered: nobody who could know better may still be at work on it.
     pub(crate) fn check_handed(&mut self, message: usize, now: BootInstant) {
         let Some(before) = self.messages[message].latest else {
@@ -76,7 +87,8 @@ impl World {
         let visibility = self.scenario.visibility_s(queue);
         let now = clock::now();
         let held = now.since(one.handed).as_millis();
-        let late = now.since(one.renewed) > Duration::from_secs(visibility) / 2 + SLACK;
+        let late =
+            now.since(one.renewed) > Duration::from_secs(visibility) / 2 + SLACK + self.moment();
         if one.extensions == 1 && late && self.is_honest(delivery) {
             let why = format!("delivery {delivery}, {:?} after", now.since(one.renewed));
             self.fails("extends-late", why);
@@ -87,6 +99,22 @@ impl World {
         if u128::from(one.extensions) > most && !self.troubled {
             let why = format!("delivery {delivery} for the {}th time", one.extensions);
             self.fails("extends-too-often", why);
+        }
+    }
+
+    /// Nothing can continue before a timer: no message that was due a while ago waits for a worker
+    /// that is free.
+    pub(crate) fn check_workers(&mut self, now: BootInstant) {
+        let before = BootInstant::from_boot(now.since(BootInstant::from_boot(STARTS_WITHIN)));
+        let late = self.lives.iter().position(|life| {
+            let scheduler = life.scheduler.as_ref().filter(|_| !life.dead);
+            scheduler.is_some_and(|one| {
+                let one = one.lock();
+                one.is_late(before) && one.is_late(now)
+            })
+        });
+        if let Some(life) = late {
+            self.fails("starts-late", format!("process {life}"));
         }
     }
 

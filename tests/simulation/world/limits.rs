@@ -356,7 +356,7 @@ impl World {
         let timeout = Duration::from_millis(self.scenario.route.timeout_ms);
         let trials = live.deliveries.iter().map(|&one| &self.deliveries[one]);
         let began = trials.filter_map(|one| Some(one.tried.last()?.began)).min();
-        let is_over = began.is_some_and(|began| began + timeout <= now);
+        let is_over = began.is_some_and(|began| began + timeout <= now + self.moment());
         let all_lost = live.lost.iter().all(|lost| lost.is_cancelled());
         if self.scenario.fleet.is_none() || is_over || all_lost || self.is_halted(live.life, now) {
             return WorldAnswer::Cut;
@@ -381,7 +381,7 @@ impl World {
         let stood = self.suspended.is_some();
         let first = heard.min().unwrap_or_default();
         let tries = self.lives[live.life].limits_in_vain;
-        if (now.since(first) < STAYS || tries < TRIES) && !stood {
+        if (now.since(first) + self.moment() < STAYS || tries < TRIES) && !stood {
             let why = format!("heard of its permits {first:?}, {tries} calls in vain since");
             self.fails("stopped-with-permits", why);
         }

@@ -402,7 +402,7 @@ impl World {
     /// parts end one after the other here. Anything later is a fault.
     pub(crate) fn is_gone(&mut self, life: usize) -> bool {
         let Life { dead, died, .. } = self.lives[life];
-        if dead && died < clock::now() {
+        if dead && died + self.moment() < clock::now() {
             self.fails("works-when-gone", format!("process {life}"));
         }
         dead

@@ -222,7 +222,7 @@ impl World {
         );
         let view = self.lives[life].views[above];
         let held_it = view.had && view.failures > 0 && view.failures <= FORGIVEN;
-        if view.since < now && (view.may_hold || held_it) {
+        if view.since + self.moment() < now && (view.may_hold || held_it) {
             self.fails("strict-holds", format!("{words}, which may hold something"));
         }
         let route = &self.scenario.route;
@@ -231,7 +231,7 @@ impl World {
             let number = self.open[at];
             let one = &self.deliveries[number];
             let of = one.life == life && self.messages[one.message].queue == above;
-            let Some(reached) = one.reached.filter(|&at| of && at < now) else {
+            let Some(reached) = one.reached.filter(|&at| of && at + self.moment() < now) else {
                 continue;
             };
             // Answers to extensions were lost, or there was none that kept it.
@@ -252,7 +252,7 @@ impl World {
                 Some(Trial {
                     ended: Some((at, WorldAnswer::Kept)),
                     ..
-                }) if *at < now
+                }) if *at + self.moment() < now
                     && !self.is_behind_a_lost_one(number)
                     && !self.is_behind_an_open_one(life, one.message) =>
                 {
@@ -308,7 +308,7 @@ impl World {
     /// A paused queue starts nothing but what would be dead-lettered by its next receive.
     fn check_pause(&mut self, life: usize, queue: usize, starting: &[usize], now: BootInstant) {
         let Life { stopping, .. } = self.lives[life];
-        let paused = self.lives[life].paused[queue].filter(|since| *since < now);
+        let paused = self.lives[life].paused[queue].filter(|since| *since + self.moment() < now);
         let plan = &self.scenario.queues[queue];
         let limited = plan.redrive.is_some() || plan.limit(self.scenario.route.attempts).is_some();
         if paused.is_none() || stopping || limited {
@@ -333,7 +333,9 @@ impl World {
             all += 1;
             own += usize::from(one.queue == queue);
         }
-        let limit = self.lives[life].limit.filter(|(_, since)| *since < now);
+        let limit = self.lives[life]
+            .limit
+            .filter(|(_, since)| *since + self.moment() < now);
         if let Some((most, _)) = limit.filter(|(most, _)| all > *most) {
             let why = format!("{all} attempts at once, an operator allows {most}");
             self.fails("concurrency-live", why);

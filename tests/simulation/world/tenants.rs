@@ -277,7 +277,7 @@ impl World {
         let waits = |&one: &usize| {
             let delivery = &self.deliveries[one];
             delivery.life == life
-                && delivery.reached.is_some_and(|at| at < now)
+                && delivery.reached.is_some_and(|at| at + self.moment() < now)
                 && delivery.tried.is_empty()
                 && !starting.contains(&one)
                 && self.queue_of(one) == queue
@@ -481,7 +481,7 @@ impl World {
         };
         let set = self.lives[life].turns.weights.clone();
         for (tenant, (weight, at)) in set {
-            if at < now && rules.weight(Some(tenant)) != weight {
+            if at + self.moment() < now && rules.weight(Some(tenant)) != weight {
                 let why =
                     format!("tenant {tenant} weighs {weight}, queue {queue} knows other rules");
                 self.fails("rules-untold", why);
@@ -502,7 +502,8 @@ impl World {
         self.note_full(life, queue, now);
         let full = self.lives[life].turns.full.clone();
         for ((of, tenant), since) in full {
-            let is_asked = of == queue && since < now && !told.parked.contains(&tenant);
+            let is_asked =
+                of == queue && since + self.moment() < now && !told.parked.contains(&tenant);
             if is_asked && self.scenario.shares_groups() {
                 let why = format!("tenant {tenant:?} of queue {queue} is not parked");
                 self.fails("receives-what-waits", why);

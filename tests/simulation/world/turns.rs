@@ -93,7 +93,7 @@ impl World {
         }
         let mut had = self.deliveries.iter().enumerate().filter(|(_, one)| {
             let here = one.life == life && one.message == message;
-            here && one.reached.is_some_and(|at| at < now)
+            here && one.reached.is_some_and(|at| at + self.moment() < now)
         });
         let Some((number, last)) = had.next_back() else {
             return Ahead::Over; // what was never received cannot be waited for

@@ -60,7 +60,7 @@ impl World {
     /// A receive begins.
     pub(crate) fn check_asks(&mut self, life: usize, queue: usize) {
         let now = clock::now();
-        if self.lives[life].paused[queue].is_some_and(|since| since < now) {
+        if self.lives[life].paused[queue].is_some_and(|since| since + self.moment() < now) {
             self.fails("receives-while-paused", format!("queue {queue}"));
         }
     }
@@ -77,7 +77,7 @@ impl World {
         let now = clock::now();
         let here = self.deliveries.iter().filter(|one| {
             let is_here = one.life == life && self.messages[one.message].queue == queue;
-            is_here && one.reached.is_some_and(|at| at < now)
+            is_here && one.reached.is_some_and(|at| at + self.moment() < now)
         });
         let last = here.clone().filter_map(|one| one.reached).max();
         let last: Vec<_> = here.filter(|one| one.reached == last).collect();

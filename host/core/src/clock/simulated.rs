@@ -1,5 +1,6 @@
-//! Simulated time. It stands still while there is work and jumps to the next timer when there is
-//! none. Each thread has its own clock; a thread without one uses the machine's time.
+//! Simulated time. While there is work it stands still, or moves by a little with each read; when
+//! there is none it jumps to the next timer. Each thread has its own clock; a thread without one
+//! uses the machine's time.
 
 use super::{BootInstant, Timestamp};
 use std::cell::{Cell, RefCell};
@@ -10,7 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The number of reads while time stands still at which the reader counts as an endless loop.
+/// The number of reads between two jumps at which the reader counts as an endless loop.
 const SPINS: u64 = 1_000_000;
 
 thread_local! {
@@ -27,8 +28,10 @@ struct Time {
     numbered: u64,
     /// The number of times that the machine was restarted.
     boots: u64,
-    /// The number of reads since the time last moved.
+    /// The number of reads since the last jump.
     reads: u64,
+    /// The time that each read takes.
+    step: Duration,
 }
 
 impl Time {
@@ -40,6 +43,7 @@ impl Time {
             numbered: 0,
             boots: 0,
             reads: 0,
+            step: Duration::ZERO,
         }
     }
 
@@ -97,9 +101,23 @@ pub fn advance() -> bool {
     any
 }
 
+/// Returns the present time if the next call of `advance` jumps over some, because no timer is due.
+pub fn before_jump() -> Option<BootInstant> {
+    TIME.with_borrow(|time| {
+        let ((next, _), _) = time.timers.first_key_value()?;
+        (*next > time.now).then_some(time.now)
+    })
+}
+
 /// Lets time pass without firing any timer, as while the machine is suspended.
 pub fn pass(time_passed: Duration) {
     TIME.with_borrow_mut(|time| time.now = time.now + time_passed);
+}
+
+/// Sets the time that each read of the clock takes from now on. Without it, what becomes due between
+/// two reads of one step is never seen.
+pub fn set_step(step: Duration) {
+    TIME.with_borrow_mut(|time| time.step = step);
 }
 
 /// Sets the wall clock this many milliseconds forward, or back if negative; instants do not change.
@@ -127,6 +145,7 @@ pub(super) fn now() -> BootInstant {
     TIME.with_borrow_mut(|time| {
         time.reads += 1;
         assert!(time.reads < SPINS, "something spins: time cannot go on");
+        time.now = time.now + time.step;
         time.now
     })
 }
@@ -205,6 +224,15 @@ mod tests {
                 (later, Timestamp(1_000))
             );
         });
+    }
+
+    #[test]
+    fn each_read_takes_its_step() {
+        let _simulation = Simulation::begin(Timestamp(0));
+        let step = Duration::from_micros(7);
+        set_step(step);
+        let first = clock::now();
+        assert_eq!(clock::now(), first + step);
     }
 
     #[test]

@@ -113,13 +113,14 @@ impl Executor {
         let now = clock::now();
         let (expired, overtaking, effects, hired) = {
             let mut scheduler = self.scheduler.lock();
+            let expired = scheduler.expired(now);
             // After the halt a worker would start nothing, and its end would only request another.
             let hired = if self.halt.is_cancelled() {
                 0
             } else {
                 scheduler.reserve_workers(now)
             };
-            let (expired, overtaking) = (scheduler.expired(now), scheduler.overtaking());
+            let overtaking = scheduler.overtaking();
             (expired, overtaking, scheduler.limit_effects(), hired)
         };
         self.shed(expired);

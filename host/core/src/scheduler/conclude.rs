@@ -43,7 +43,8 @@ pub struct Conclusion<J, E> {
     /// Whether the queue keeps groups in order, none of its messages runs and no held message may
     /// start: it delivers no more of these groups before their messages are settled.
     pub awaits_settling: bool,
-    /// Whether the intake must plan again, to use the permits that a paused queue gives back.
+    /// Whether the intake must plan again: a paused queue gives back permits, or jobs are due before
+    /// its timer.
     pub replan: bool,
 }
 
@@ -120,12 +121,13 @@ impl<J: WaitingJob> Scheduler<J> {
             let jobs = kept.remove(group.as_str()).unwrap_or_default();
             self.keep(lane, group, jobs, *first, now);
         }
+        let gives_back = self.hold_for(lane, held, pause, now);
         Conclusion {
             over,
             returned,
             hire,
             awaits_settling,
-            replan: self.hold_for(lane, held, pause, now),
+            replan: gives_back || self.is_due_sooner(lane, now),
         }
     }
 
@@ -153,7 +155,7 @@ impl<J: WaitingJob> Scheduler<J> {
         }
     }
 
-    /// Holds jobs of one attempt. Returns whether the intake must plan again.
+    /// Holds jobs of one attempt. Returns whether a paused queue gives back permits.
     fn hold_for(
         &mut self,
         lane: usize,

@@ -2,6 +2,7 @@
 
 use super::Scheduler;
 use super::ready::WaitingJob;
+use crate::clock::BootInstant;
 use std::time::Duration;
 
 /// The state of one route's control loop.
@@ -41,5 +42,22 @@ impl<J: WaitingJob> Scheduler<J> {
             wait: self.longest_batching_delay(),
             polls: self.lanes.iter().map(|lane| lane.polls).sum(),
         }
+    }
+
+    /// Whether a job may start now, but no worker is about to look for one. Once nothing is received
+    /// any more, it is always false.
+    pub fn is_late(&self, now: BootInstant) -> bool {
+        if self.stopped || !self.may_hire(now) {
+            return false;
+        }
+        for lane in self.lanes.active() {
+            if lane.startable(now) || (lane.held.is_due(now) && !lane.is_limited(now)) {
+                return true;
+            }
+            if self.order.is_strict() && lane.is_urgent(lane.may_hold(), now) {
+                return false;
+            }
+        }
+        false
     }
 }

@@ -81,6 +81,11 @@ impl<J: WaitingJob> HeldMessages<J> {
         self.waiting.first_key_value().map(|((until, _), _)| *until)
     }
 
+    /// Whether a batch is due.
+    pub(super) fn is_due(&self, now: BootInstant) -> bool {
+        self.due().is_some_and(|at| at <= now)
+    }
+
     /// Returns when the first job becomes too old; perhaps an earlier time.
     pub(super) fn expires(&self) -> Option<BootInstant> {
         self.expires

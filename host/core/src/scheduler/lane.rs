@@ -243,10 +243,14 @@ impl<J: WaitingJob> Lane<J> {
         self.may_start(now) == 0 || (is_closed && self.ready.is_empty())
     }
 
+    /// Whether jobs that wait for limits of the fleet may have their permits now.
+    pub(super) fn may_be_permitted(&self) -> bool {
+        self.limited.as_ref().is_some_and(LimitedJobs::may_start)
+    }
+
     /// Whether `take` may return jobs. It returns none if all lack a permit of the fleet.
     pub(super) fn startable(&self, now: BootInstant) -> bool {
-        let limited = self.limited.as_ref();
-        let waiting = self.ready.startable(now) || limited.is_some_and(LimitedJobs::may_start);
+        let waiting = self.ready.startable(now) || self.may_be_permitted();
         waiting && !self.is_limited(now)
     }
 
@@ -368,7 +372,8 @@ impl<J: WaitingJob> Lane<J> {
     pub(super) fn attention(&self, looked: BootInstant, now: BootInstant) -> Option<BootInstant> {
         let gathered = self.ready.due();
         let held = self.held.due();
-        let wants = !self.ready.is_empty() || self.knowledge == Knowledge::Holds;
+        let waits = !self.ready.is_empty() || self.may_be_permitted();
+        let wants = waits || self.knowledge == Knowledge::Holds;
         // If a token was available, the queue waits for something else.
         let refilled = self
             .bucket
@@ -422,18 +427,22 @@ impl<J: WaitingJob> Lane<J> {
         }
     }
 
-    /// Lets held jobs and blocked groups that are due start again.
-    pub(super) fn wake(&mut self, now: BootInstant) {
+    /// Lets held jobs and groups that are due start again. Returns whether there were any.
+    pub(super) fn wake(&mut self, now: BootInstant) -> bool {
+        let mut woken = false;
         while let Some(jobs) = self.held.take_due(now) {
             self.ready.resume(jobs);
+            woken = true;
         }
         for group in self.blocked.take_due(now) {
             self.unblock(group);
+            woken = true;
         }
         if let Some(limited) = &mut self.limited {
             let turns = self.ready.tenant_turns();
             self.deferred.extend(limited.overdue(turns, now));
         }
+        self.wake_groups(now) || woken
     }
 
     /// Unblocks a group, whose held messages may start.

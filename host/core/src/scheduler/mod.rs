@@ -116,8 +116,10 @@ pub struct Scheduler<J> {
     permits: Permits,
     control: Control,
     batch: usize,
-    /// The number of running attempts.
+    /// The number of workers: those that run an attempt, and those that look for one.
     running: usize,
+    /// The number of running attempts.
+    attempts: usize,
     /// The number of attempts that earlier versions of the route may still run.
     elsewhere: usize,
     /// The maximum number of attempts since the route began to end.
@@ -126,6 +128,11 @@ pub struct Scheduler<J> {
     gathering: BatchingDelay,
     /// When workers last looked for jobs.
     looked: Option<BootInstant>,
+    /// When the intake plans again even if nothing happens.
+    timer: Option<BootInstant>,
+    /// Whether jobs may start since that no worker was reserved for: they were due, or others before
+    /// them were not.
+    woken: bool,
     /// Whether the workers had jobs to start at the last check.
     covered: bool,
     /// The duration of attempts.
@@ -189,10 +196,13 @@ impl<J: WaitingJob> Scheduler<J> {
             control: Control::new(limits.attempts),
             batch: rules.batch,
             running: 0,
+            attempts: 0,
             elsewhere: 0,
             ending_limit: usize::MAX,
             gathering: BatchingDelay::default(),
             looked: None,
+            timer: None,
+            woken: false,
             covered: false,
             pace: Pace::default(),
             prefetch: limits.prefetch,
@@ -449,12 +459,15 @@ impl<J: WaitingJob> Scheduler<J> {
             let out = lane.expired(now).into_iter();
             out.map(move |job| (index, job))
         });
-        expired.flatten().collect()
+        let expired: Vec<(usize, J)> = expired.flatten().collect();
+        // Those behind them in their groups may start.
+        self.woken |= !expired.is_empty();
+        expired
     }
 
-    /// Returns when `plan`, `expired` or `reserve_workers` may have more to do even if nothing
-    /// happens.
-    pub fn next_attention(&self, now: BootInstant) -> Option<BootInstant> {
+    /// Sets the intake's timer: returns when `plan`, `expired` or `reserve_workers` may have more to
+    /// do even if nothing happens.
+    pub fn next_attention(&mut self, now: BootInstant) -> Option<BootInstant> {
         // Work that became due since the last look waits for the next one.
         let looked = self.looked.map_or(now, |looked| looked.min(now));
         let gathered = self.gathering.due().filter(|at| *at > looked);
@@ -468,7 +481,10 @@ impl<J: WaitingJob> Scheduler<J> {
         };
         let lanes = lanes.chain(rest_ends);
         let probe = self.control.probe_at(looked);
-        gathered.into_iter().chain(lanes).chain(probe).min()
+        let woken = self.woken.then_some(now);
+        let times = gathered.into_iter().chain(lanes).chain(probe);
+        self.timer = times.chain(woken).min();
+        self.timer
     }
 
     /// Stops polling, and stops waiting for others to share an attempt. Releases the waiting and
@@ -482,6 +498,7 @@ impl<J: WaitingJob> Scheduler<J> {
         self.stopped = true;
         // Workers do not look any more, so their timers do not matter.
         self.looked = Some(now);
+        self.woken = false;
         let lanes = self.lanes.iter_mut().enumerate();
         lanes
             .flat_map(|(index, lane)| {

@@ -41,9 +41,7 @@ impl<J: WaitingJob> Scheduler<J> {
         if self.elsewhere > 0 && self.open_attempts_limit() == 0 {
             return polls;
         }
-        self.lanes
-            .change_active(|_, lane| lane.wake(now))
-            .for_each(drop);
+        self.wake(now);
         if self.control.is_closed() {
             return self.probe(now);
         }

@@ -146,6 +146,8 @@ impl<J: WaitingJob> Scheduler<J> {
     /// `next_jobs` returns nothing for it.
     pub fn reserve_workers(&mut self, now: BootInstant) -> usize {
         self.looked = Some(now);
+        self.wake(now);
+        self.woken = false;
         let free = self.attempts_limit_now(now).saturating_sub(self.running);
         if free == 0 || self.startable_lane(now).is_none() {
             return 0;
@@ -180,6 +182,10 @@ impl<J: WaitingJob> Scheduler<J> {
             self.resize_room();
         }
         let ahead = self.prefetch > 0;
+        let is_due_sooner = self.is_due_sooner(index, now);
+        self.attempts += 1;
+        let more = self.may_hire(now) && self.lanes[index].startable(now);
+        let permitted = self.has_limits && self.lanes.active().any(Lane::may_be_permitted);
         let lane = &mut self.lanes[index];
         let limited = lane.limited.as_ref();
         let parked = limited.map(LimitedJobs::parked);
@@ -190,10 +196,29 @@ impl<J: WaitingJob> Scheduler<J> {
             lane: index,
             jobs,
             ordered: lane.ready.is_ordered(),
-            replan: lane.lacks_poll(ahead, now) || parks,
+            replan: lane.lacks_poll(ahead, now) || parks || is_due_sooner,
             hastened: std::mem::take(&mut lane.hastened),
-            hire: limited.is_some_and(LimitedJobs::may_start),
+            hire: more || permitted,
         })
+    }
+
+    /// Whether another attempt may run, and no worker is about to look for jobs.
+    pub(super) fn may_hire(&self, now: BootInstant) -> bool {
+        self.running == self.attempts && self.running < self.attempts_limit_now(now)
+    }
+
+    /// Whether jobs of a queue are due before the intake's timer. Then the intake must plan again.
+    pub(super) fn is_due_sooner(&self, lane: usize, now: BootInstant) -> bool {
+        let looked = self.looked.unwrap_or(now);
+        let due = self.lanes[lane].attention(looked, now);
+        due.is_some_and(|due| self.timer.is_none_or(|timer| due < timer))
+    }
+
+    /// Lets jobs of all queues that are due start again.
+    pub(super) fn wake(&mut self, now: BootInstant) {
+        for woken in self.lanes.change_active(|_, lane| lane.wake(now)) {
+            self.woken |= woken;
+        }
     }
 
     /// Whether a worker is running or about to run.
@@ -244,8 +269,7 @@ impl<J: WaitingJob> Scheduler<J> {
     /// from starting.
     fn startable_at(&mut self, index: usize, now: BootInstant) -> Option<Option<usize>> {
         let lane = &mut self.lanes[index];
-        lane.wake(now);
-        lane.wake_groups(now);
+        self.woken |= lane.wake(now);
         if lane.startable(now) {
             return Some(Some(index));
         }
@@ -263,6 +287,7 @@ impl<J: WaitingJob> Scheduler<J> {
         self.time(ended, now);
         let lane = &mut self.lanes[ended.lane];
         lane.attempts -= 1;
+        self.attempts -= 1;
         self.limits_changed();
         let lane = &mut self.lanes[ended.lane];
         let mut groups: Vec<GroupEnding<'_>> = Vec::new();

@@ -123,12 +123,15 @@ impl<J: WaitingJob> Lane<J> {
         }
     }
 
-    /// Lets groups continue whose awaited messages have not come for too long.
-    pub(super) fn wake_groups(&mut self, now: BootInstant) {
+    /// Lets groups continue whose awaited messages have not come for too long. Returns whether there
+    /// are any.
+    pub(super) fn wake_groups(&mut self, now: BootInstant) -> bool {
         let turns = self.turns.as_mut();
-        for group in turns.map(|turns| turns.wake(now)).unwrap_or_default() {
-            self.next_turn(&group, now);
+        let groups = turns.map(|turns| turns.wake(now)).unwrap_or_default();
+        for group in &groups {
+            self.next_turn(group, now);
         }
+        !groups.is_empty()
     }
 
     /// Blocks the group of a job that is being dead-lettered until the queue has taken it. The

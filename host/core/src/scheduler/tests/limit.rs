@@ -426,6 +426,28 @@ fn held_message_that_is_due_between_a_look_and_the_timer_is_started() {
 }
 
 #[test]
+fn held_message_that_a_plan_finds_due_is_started() {
+    let mut scheduler = scheduler(1, 8, 1, LaneLimits::default());
+    answer(&mut scheduler, at(0), |_| true);
+    answer(&mut scheduler, at(1), |_| true);
+    for start in start(&mut scheduler, at(2)) {
+        end(&mut scheduler, start, Signal::Busy, at(3));
+    }
+    assert!(
+        start(&mut scheduler, at(5_002)).is_empty(),
+        "nothing is due"
+    );
+    // An event that lets no worker look, such as a returned permit.
+    let _ = scheduler.plan(at(5_004));
+    let attention = scheduler.next_attention(at(5_004));
+    assert!(
+        attention.is_some_and(|at_once| at_once <= at(5_004)),
+        "{attention:?}"
+    );
+    assert!(!start(&mut scheduler, at(5_004)).is_empty());
+}
+
+#[test]
 fn lesson_15_queue_whose_messages_need_no_run_may_still_hold_more() {
     let mut scheduler = scheduler(2, 1, 1, LaneLimits::default());
     for mut poll in scheduler.plan(at(0)) {
