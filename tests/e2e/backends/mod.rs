@@ -9,3 +9,4 @@ mod missing_counts;
 mod postgres;
 pub(crate) mod redis;
 pub(crate) mod sqs;
+mod transactions;
