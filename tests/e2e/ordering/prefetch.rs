@@ -35,15 +35,26 @@ fn gauge(page: &str, name: &str) -> Option<u64> {
 /// Returns once so many are held, there is room for no more, and none are asked for: then it stays
 /// so while nothing ends.
 fn until_held(running: &RunningProgram, held: u64) {
+    until_gauges(running, |page| {
+        let of = ["in_flight", "in_flight_limit", "polls"].map(|name| gauge(page, name));
+        of == [Some(held), Some(held), Some(0)]
+    });
+}
+
+/// Returns once so many messages have come to the program, started or not.
+pub(super) fn until_come(running: &RunningProgram, count: u64) {
+    until_gauges(running, |page| gauge(page, "in_flight") == Some(count));
+}
+
+fn until_gauges(running: &RunningProgram, are_wanted: impl Fn(&str) -> bool) {
     let url = format!("{}/metrics", admin(running));
     let deadline = Instant::now() + PATIENCE;
     loop {
         let page = http::get(&url).body;
-        let of = ["in_flight", "in_flight_limit", "polls"].map(|name| gauge(&page, name));
-        if of == [Some(held), Some(held), Some(0)] {
+        if are_wanted(&page) {
             return;
         }
-        assert!(Instant::now() < deadline, "{of:?} and not {held}:\n{page}");
+        assert!(Instant::now() < deadline, "not as wanted:\n{page}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

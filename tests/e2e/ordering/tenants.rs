@@ -2,13 +2,13 @@
 //! held.
 
 use crate::operator::admin_api::ApiScene;
+use crate::ordering::prefetch::until_come;
 use crate::scene::{guest, printed, prints, run, until_depth};
 use dispatcher_core::message::{Attribute, OutgoingMessage};
 use dispatcher_core::queue::{Depth, Queue};
 use dispatcher_local::queue::LocalStore;
 use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::child::{Program, RunningProgram, Signal};
-use dispatcher_tests::queues;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::service::{JobService, PostedRequest, ServiceAnswer, ServiceStep};
@@ -98,13 +98,13 @@ async fn groups_that_are_tenants_run_several_messages_at_a_time() {
 /// Handles one message at a time: the first once all are held, then the others. Returns the order
 /// of the bodies.
 async fn handled_once_all_are_held(
-    queue: &dyn Queue,
     count: usize,
     start: impl FnOnce(&str) -> RunningProgram,
 ) -> Vec<String> {
     let service = JobService::start(|_| ServiceStep::Hold(ServiceAnswer::new(200)));
     let mut running = start(&service.url());
-    queues::until_depth(queue, |depth| depth.in_flight == count as u64).await;
+    // What a queue has handed out may not have come yet.
+    until_come(&running, count as u64);
     service.release();
     let requests = service.wait_for(count);
     running.stop();
@@ -129,10 +129,18 @@ async fn tenant_of_an_attribute_is_shared_among_what_is_held() {
     let queue = queue.queue("default", None).expect("opens");
     send_to(&queue, &without_groups("big", 60)).await;
     send_to(&queue, &without_groups("small", 4)).await;
-    let bodies = handled_once_all_are_held(&queue, 64, |url| {
+    let bodies = handled_once_all_are_held(64, |url| {
         let sharing = ["--tenant", "customer", "--weight", "small=2"];
         let limits = ["--prefetch", "100", "--concurrency", "1"];
-        let words = ["run", "--log-format", "json", "--forward", url];
+        let words = [
+            "run",
+            "--log-format",
+            "json",
+            "--forward",
+            url,
+            "--admin",
+            "127.0.0.1:0",
+        ];
         Program::new([&words[..], &sharing, &limits].concat())
             .sharing(&data)
             .start()
@@ -151,10 +159,18 @@ async fn tenants_share_what_is_held_of_an_sqs_queue() {
     let queue = queue.expect("it was just made");
     send_to(&queue, &messages("big", 80)).await;
     send_to(&queue, &messages("small", 4)).await;
-    let bodies = handled_once_all_are_held(&queue, 84, |handler| {
+    let bodies = handled_once_all_are_held(84, |handler| {
         let sharing = ["--queues", &name, "--tenant", "group"];
         let limits = ["--prefetch", "200", "--concurrency", "1"];
-        let words = ["run", "--log-format", "json", "--forward", handler];
+        let words = [
+            "run",
+            "--log-format",
+            "json",
+            "--forward",
+            handler,
+            "--admin",
+            "127.0.0.1:0",
+        ];
         Program::new([&words[..], &sharing, &limits].concat())
             .aws(&url)
             .start()

@@ -23,7 +23,8 @@ fn shop() -> PostgresServer {
         .run();
     assert_eq!(done.code, 0, "{}", done.stderr);
     server.sql("SELECT dispatcher.create_queue('jobs')");
-    server.sql("CREATE TABLE orders (id bigint UNIQUE DEFERRABLE INITIALLY DEFERRED, total bigint)");
+    server
+        .sql("CREATE TABLE orders (id bigint UNIQUE DEFERRABLE INITIALLY DEFERRED, total bigint)");
     server
 }
 
