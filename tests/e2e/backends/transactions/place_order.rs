@@ -1,3 +1,5 @@
+//! The code of the page, without this line.
+
 use tokio_postgres::{Client, Error};
 
 pub async fn place_order(client: &mut Client, id: i64, total: i64) -> Result<(), Error> {

@@ -30,7 +30,7 @@ const CODE: [&str; 11] = [
 ];
 /// Words that tell a page's code from its other code, and the test that runs it to what the page says.
 /// Without a test it is a program of others, which the page replaces.
-const RUN: [(&str, &str, &str); 32] = [
+const RUN: [(&str, &str, &str); 35] = [
     ("host/docs/adding-a-backend.md", "main_with", "main"),
     (
         "host/docs/classic-mode.md",
@@ -87,6 +87,21 @@ const RUN: [(&str, &str, &str); 32] = [
         "host/docs/moving-libraries.md",
         "FastAPI()",
         "service_that_replaces_a_worker_of_celery_works_as_its_page_says",
+    ),
+    (
+        "host/docs/postgres.md",
+        "def place_order",
+        "python_of_the_page_sends_in_its_transaction",
+    ),
+    (
+        "host/docs/postgres.md",
+        "function placeOrder",
+        "javascript_of_the_page_sends_in_its_transaction",
+    ),
+    (
+        "host/docs/postgres.md",
+        "fn place_order",
+        "rust_of_the_page_sends_in_its_transaction",
     ),
     (
         "host/docs/testing.md",
