@@ -2,6 +2,7 @@
 //! that cost. One queue is open at a time. Knows no peer.
 
 use crate::commandstats;
+use crate::contest::Broker;
 use crate::jobs::{JobKind, Producer};
 use crate::redis_server::RedisServer;
 use crate::server::BenchServer;
@@ -14,22 +15,6 @@ use tokio::runtime::Runtime;
 
 /// Between two looks whether a queue is empty.
 const LOOK: Duration = Duration::from_millis(2);
-
-/// A server with queues.
-pub(crate) trait Broker {
-    /// Opens a new queue; what follows is about it.
-    fn open(&mut self, kind: JobKind, name: &str);
-    /// Sends messages to an idle program as if at once, and counts calls from then on.
-    fn fill(&mut self, program: &Program, count: usize, body: &str);
-    /// Sends messages.
-    fn send(&mut self, count: usize, body: &str);
-    /// Waits until the queue is empty; how long that took since it was filled.
-    fn drained(&mut self) -> Duration;
-    /// Calls or commands since it was filled.
-    fn calls(&mut self) -> u64;
-    /// The server's processor time so far.
-    fn cpu(&self) -> Duration;
-}
 
 /// The benchmark's own server of SQS.
 pub(crate) struct SqsBroker {
@@ -52,7 +37,9 @@ impl SqsBroker {
 }
 
 impl Broker for SqsBroker {
-    fn open(&mut self, _: JobKind, name: &str) {
+    type Kind = ();
+
+    fn open(&mut self, (): (), name: &str) {
         self.server.queue(name, 30);
         name.clone_into(&mut self.queue);
     }
@@ -129,6 +116,8 @@ impl<'a> RedisBroker<'a> {
 }
 
 impl Broker for RedisBroker<'_> {
+    type Kind = JobKind;
+
     fn open(&mut self, kind: JobKind, name: &str) {
         self.producer = Some(Producer::connect(kind, &self.server, self.runtime, name));
     }

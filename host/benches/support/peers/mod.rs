@@ -1,5 +1,5 @@
 //! What others handle messages with, as child processes: npm sqs-consumer, a loop on boto3, an Express
-//! application, npm BullMQ, the commands of npm worqr. Installed by npm and pip, once, into the build's
+//! application, npm BullMQ, the commands of npm worqr, graphile-worker, pg-boss. Installed by npm and pip, once, into the build's
 //! folder. Knows no measurement.
 
 use super::program::AWS;
@@ -7,16 +7,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const ZOD: &str = "4.6.7";
-const PACKAGES: [(&str, &str); 6] = [
+const PACKAGES: [(&str, &str); 8] = [
     ("sqs-consumer", "14.2.8"),
     ("@aws-sdk/client-sqs", "3.1169.0"),
     ("express", "5.3.0"),
     ("bullmq", "6.7.0"),
     ("ioredis", "6.0.0"),
     ("zod", ZOD),
+    ("graphile-worker", "0.17.3"),
+    // The last major version that runs on Node.js 20.
+    ("pg-boss", "10.4.2"),
 ];
 const BOTO3: &str = "boto3==1.43.106";
 const MARSHMALLOW: &str = "marshmallow==4.1.0";
+/// The SQL of pgmq, and what installs it.
+const PGMQ: [&str; 2] = ["pgmq==1.1.4", "psycopg[binary]==3.3.2"];
+const INSTALL_PGMQ: &str = "import sys
+from pgmq.install import get_embedded_install_sql, install_pgmq_sql
+install_pgmq_sql(get_embedded_install_sql(), dsn=sys.argv[1])";
 /// The modules with the handlers of the peers: with what the language has, and with a package.
 pub(crate) const ORDER: [&str; 2] = ["./order.mjs", "order"];
 pub(crate) const ORDER_OF_PACKAGES: [&str; 2] = ["./order_zod.mjs", "order_marshmallow"];
@@ -42,10 +50,12 @@ impl Peers {
             ("consumer.mjs", include_str!("consumer.mjs")),
             ("express.mjs", include_str!("express.mjs")),
             ("loop.py", include_str!("loop.py")),
+            ("graphile.mjs", include_str!("graphile.mjs")),
             ("order.mjs", include_str!("order.mjs")),
             ("order.py", include_str!("order.py")),
             ("order_marshmallow.py", ORDER_MARSHMALLOW),
             ("order_zod.mjs", ORDER_ZOD),
+            ("pgboss.mjs", include_str!("pgboss.mjs")),
             ("worqr.mjs", include_str!("worqr.mjs")),
             ("package.json", "{\"private\": true}"),
         ] {
@@ -72,17 +82,51 @@ impl Peers {
     /// # Errors
     /// The tool that is missing or failed.
     pub(crate) fn install_boto3(&self) -> Result<(), String> {
-        if !self.folder.join("venv/bin/boto3").exists() {
+        self.install_python("boto3", &[BOTO3, MARSHMALLOW])
+    }
+
+    /// Installs packages of Python where they are not yet.
+    fn install_python(&self, name: &str, packages: &[&str]) -> Result<(), String> {
+        let done = self.folder.join("venv").join(name);
+        if !done.exists() {
             let mut make = Command::new("python3");
             make.args(["-m", "venv", "venv"]);
             self.run(&mut make)?;
             let mut install = Command::new("venv/bin/pip");
-            install.args(["install", "--quiet", BOTO3, MARSHMALLOW]);
+            install.args(["install", "--quiet"]).args(packages);
             self.run(&mut install)?;
-            std::fs::write(self.folder.join("venv/bin/boto3"), BOTO3)
-                .map_err(|error| error.to_string())?;
+            std::fs::write(done, packages.join("\n")).map_err(|error| error.to_string())?;
         }
         Ok(())
+    }
+
+    /// Installs pgmq's functions, and the tables of graphile-worker and pg-boss, in a database.
+    ///
+    /// # Errors
+    /// The tool that is missing or failed.
+    pub(crate) fn install_in(&self, url: &str) -> Result<(), String> {
+        self.install_python("pgmq", &PGMQ)?;
+        let mut install = Command::new("venv/bin/python");
+        self.run(install.args(["-c", INSTALL_PGMQ, url]))?;
+        for script in ["graphile.mjs", "pgboss.mjs"] {
+            let mut tables = Command::new("node");
+            self.run(tables.args([script, url]))?;
+        }
+        Ok(())
+    }
+
+    /// A worker of graphile-worker.
+    pub(crate) fn graphile(&self, url: &str, task: &str, at_once: usize) -> Command {
+        let mut command = self.command("node", "graphile.mjs");
+        command.args([url, task, &at_once.to_string()]);
+        command
+    }
+
+    /// So many loops on pg-boss.
+    pub(crate) fn pg_boss(&self, url: &str, queue: &str, loops: usize) -> Command {
+        let mut command = self.command("node", "pgboss.mjs");
+        command.args([url, queue, &loops.to_string()]);
+        command
     }
 
     /// The version of a package of Node, if it is installed.
