@@ -103,7 +103,7 @@ fn main() -> ExitCode {
         storm::hold(&rest);
         return ExitCode::SUCCESS;
     }
-    println!("{}", machine::description());
+    machine::print();
     let wants = |part: &str| words.is_empty() || words.contains(&part);
     let runtime = Runtime::new().expect("a runtime");
     if wants("throughput") {

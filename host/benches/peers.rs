@@ -59,7 +59,6 @@ mod tied;
 use bare::BareLoop;
 use brokers::{RedisBroker, SqsBroker};
 use contest::{Extent, FULL, Job, QUICK, peer, tables};
-use dispatcher_core::clock;
 use jobs::JobKind;
 use lean::Lean;
 use serde_json::Value;
@@ -67,7 +66,7 @@ use sidekiq::Sidekiq;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 use support::peers::{ORDER, Peers};
 use support::program::{AWS, dispatcher, plugin, print_size};
 
@@ -111,12 +110,7 @@ fn measure(parts: &[&str]) {
         FULL
     };
     let all = !parts.iter().any(|part| ["sqs", "redis"].contains(part));
-    let date = UNIX_EPOCH + Duration::from_millis(clock::wall_clock_now().0);
-    println!(
-        "{}, {}",
-        humantime::format_rfc3339_seconds(date),
-        machine::description()
-    );
+    machine::print();
     println!("dispatcher {}", env!("CARGO_PKG_VERSION"));
     print_size();
     let peers = Peers::install();

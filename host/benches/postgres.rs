@@ -41,12 +41,11 @@ mod support;
 mod tied;
 
 use contest::{Extent, FULL, Job, QUICK, peer, tables};
-use dispatcher_core::clock;
 use postgres::{PostgresBroker, PostgresJobs, name};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, UNIX_EPOCH};
-use support::peers::Peers;
+use std::time::Duration;
+use support::peers::{PGMQ, Peers};
 use support::program::{dispatcher, plugin, print_size};
 use tokio::runtime::Runtime;
 
@@ -81,12 +80,7 @@ fn main() {
 }
 
 fn measure(quick: bool) {
-    let date = UNIX_EPOCH + Duration::from_millis(clock::wall_clock_now().0);
-    println!(
-        "{}, {}",
-        humantime::format_rfc3339_seconds(date),
-        machine::description()
-    );
+    machine::print();
     print_size();
     let peers = Peers::install().expect("Node.js with npm");
     let runtime = Runtime::new().expect("a runtime");
@@ -96,11 +90,11 @@ fn measure(quick: bool) {
     peers.install_in(&url).expect("the peers can be installed");
     init(data.path(), &url);
     println!(
-        "{}; graphile-worker {}, pg-boss {}, pgmq {}",
+        "{}; graphile-worker {}, pg-boss {}, the SQL of {} for Python",
         broker.version(),
         peers.version("graphile-worker").unwrap_or_default(),
         peers.version("pg-boss").unwrap_or_default(),
-        broker.pgmq_version(),
+        PGMQ[0],
     );
     let this = std::env::current_exe().expect("our path");
     let (url, peers) = (&url, &peers);

@@ -155,7 +155,7 @@ fn main() {
     let binary = words.iter().find(|word| word.contains('/'));
     let binary = Path::new(binary.map_or(BINARY, |binary| binary));
     let runtime = Runtime::new().expect("a runtime");
-    println!("{}", machine::description());
+    machine::print();
     let mut tables = Vec::new();
     for backend in Backend::ALL {
         if all || is_named(&backend) {

@@ -110,7 +110,7 @@ fn main() {
         number.parse().expect("a number was found")
     });
     let wants = |part: &str| parts.is_empty() || parts.iter().any(|word| word == part);
-    println!("{}", machine::description());
+    machine::print();
     let load = Load {
         runtime: Runtime::new().expect("a runtime"),
         concurrency,

@@ -1,10 +1,18 @@
 //! The machine that a figure is of, and how busy it is. Linux only: all is read from /proc.
 
 use crate::support::program::TICKS;
-use std::time::Duration;
+use dispatcher_core::clock;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Prints the date and the machine, before figures.
+pub(crate) fn print() {
+    let date = UNIX_EPOCH + Duration::from_millis(clock::wall_clock_now().0);
+    let date = humantime::format_rfc3339_seconds(date);
+    println!("{date}, {}", description());
+}
 
 /// Its processor, cores, memory and kernel, in one line.
-pub(crate) fn description() -> String {
+fn description() -> String {
     let number = |text: &str| text.split_whitespace().next()?.parse::<f64>().ok();
     let model = value("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned());
     let memory_kib = value("/proc/meminfo", "MemTotal").and_then(|text| number(&text));

@@ -78,13 +78,7 @@ impl<'a> PostgresBroker<'a> {
 
     /// What the server calls itself.
     pub(crate) fn version(&self) -> String {
-        let version: String = self.ask("SELECT 'PostgreSQL ' || current_setting('server_version')");
-        version
-    }
-
-    /// The version of pgmq's functions.
-    pub(crate) fn pgmq_version(&self) -> String {
-        self.ask("SELECT coalesce((SELECT extversion FROM pg_extension WHERE extname = 'pgmq'), 'as of its package for Python 1.1.4')")
+        self.ask("SELECT 'PostgreSQL ' || current_setting('server_version')")
     }
 
     fn ask<T: for<'r> tokio_postgres::types::FromSql<'r>>(&self, sql: &str) -> T {
@@ -154,7 +148,7 @@ impl Broker for PostgresBroker<'_> {
     fn fill(&mut self, program: &Program, count: usize, body: &str) {
         program.hold();
         self.send(count, body);
-        // A checkpoint or a vacuum in one drain and not in another would compare nothing.
+        // A checkpoint in one drain and not in another would compare nothing.
         self.run("CHECKPOINT");
         self.run("SELECT pg_stat_statements_reset()");
         self.filled = clock::now();

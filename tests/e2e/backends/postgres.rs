@@ -19,7 +19,7 @@ fn command(url: &str, arguments: &[&str]) -> ExitedProgram {
 }
 
 /// A server of the test's own, prepared as its page says.
-fn prepared(more: &[&str], arguments: &[&str]) -> PostgresServer {
+pub(super) fn prepared(more: &[&str], arguments: &[&str]) -> PostgresServer {
     let server = PostgresServer::start(more);
     let init = [&["postgres", "init"], arguments].concat();
     let done = command(&server.url(), &init);

@@ -21,7 +21,7 @@ const PACKAGES: [(&str, &str); 8] = [
 const BOTO3: &str = "boto3==1.43.106";
 const MARSHMALLOW: &str = "marshmallow==4.1.0";
 /// The SQL of pgmq, and what installs it.
-const PGMQ: [&str; 2] = ["pgmq==1.1.4", "psycopg[binary]==3.3.2"];
+pub(crate) const PGMQ: [&str; 2] = ["pgmq==1.1.4", "psycopg[binary]==3.3.2"];
 const INSTALL_PGMQ: &str = "import sys
 from pgmq.install import get_embedded_install_sql, install_pgmq_sql
 install_pgmq_sql(get_embedded_install_sql(), dsn=sys.argv[1])";

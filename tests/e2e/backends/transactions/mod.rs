@@ -4,8 +4,8 @@
 #[expect(unreachable_pub, reason = "the page shows it for a file of its own")]
 mod place_order;
 
+use crate::backends::postgres::prepared;
 use crate::languages::page_examples::shown;
-use dispatcher_tests::child::Program;
 use dispatcher_tests::postgres::PostgresServer;
 use dispatcher_tests::toolchains;
 use std::process::Command;
@@ -18,11 +18,7 @@ const JAVASCRIPT: [&str; 1] = ["pg@8.16.3"];
 /// A server with the queue, and a table that refuses a second order with the same id at the commit,
 /// which is after the send.
 fn shop() -> PostgresServer {
-    let server = PostgresServer::start(&["-c", "fsync=off"]);
-    let done = Program::new(["postgres", "init"])
-        .env("DISPATCHER_POSTGRES_URL", &server.url())
-        .run();
-    assert_eq!(done.code, 0, "{}", done.stderr);
+    let server = prepared(&["-c", "fsync=off"], &[]);
     server.sql("SELECT dispatcher.create_queue('jobs')");
     server
         .sql("CREATE TABLE orders (id bigint UNIQUE DEFERRABLE INITIALLY DEFERRED, total bigint)");

@@ -406,8 +406,9 @@ fn token_that_comes_between_a_look_and_the_timer_is_used() {
     assert!(!start(&mut scheduler, later).is_empty());
 }
 
-#[test]
-fn held_message_that_is_due_between_a_look_and_the_timer_is_started() {
+/// Returns a scheduler of which workers looked for jobs at 5.002 s, before held messages were due at
+/// 5.003 s.
+fn with_held_messages() -> Scheduler<LimitJob> {
     let mut scheduler = scheduler(1, 8, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |_| true);
     answer(&mut scheduler, at(1), |_| true);
@@ -418,6 +419,10 @@ fn held_message_that_is_due_between_a_look_and_the_timer_is_started() {
         start(&mut scheduler, at(5_002)).is_empty(),
         "nothing is due"
     );
+    scheduler
+}
+
+fn assert_needs_attention(scheduler: &mut Scheduler<LimitJob>) {
     let attention = scheduler.next_attention(at(5_004));
     assert!(
         attention.is_some_and(|at_once| at_once <= at(5_004)),
@@ -426,24 +431,17 @@ fn held_message_that_is_due_between_a_look_and_the_timer_is_started() {
 }
 
 #[test]
+fn held_message_that_is_due_between_a_look_and_the_timer_is_started() {
+    let mut scheduler = with_held_messages();
+    assert_needs_attention(&mut scheduler);
+}
+
+#[test]
 fn held_message_that_a_plan_finds_due_is_started() {
-    let mut scheduler = scheduler(1, 8, 1, LaneLimits::default());
-    answer(&mut scheduler, at(0), |_| true);
-    answer(&mut scheduler, at(1), |_| true);
-    for start in start(&mut scheduler, at(2)) {
-        end(&mut scheduler, start, Signal::Busy, at(3));
-    }
-    assert!(
-        start(&mut scheduler, at(5_002)).is_empty(),
-        "nothing is due"
-    );
+    let mut scheduler = with_held_messages();
     // An event that lets no worker look, such as a returned permit.
     let _ = scheduler.plan(at(5_004));
-    let attention = scheduler.next_attention(at(5_004));
-    assert!(
-        attention.is_some_and(|at_once| at_once <= at(5_004)),
-        "{attention:?}"
-    );
+    assert_needs_attention(&mut scheduler);
     assert!(!start(&mut scheduler, at(5_004)).is_empty());
 }
 
